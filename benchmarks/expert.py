@@ -29,7 +29,7 @@ from by_hand import EXPERTS
 from facts import PUBLISHED, machine_id, publish
 
 from edgescope.analysis.cells.replicates import of_pairs
-from edgescope.bench.turns import until_asleep
+from edgescope.bench.worker import until_asleep
 from edgescope.records import Absent
 from edgescope.stats.alternation import mean_ratio
 from edgescope.store.results import Store

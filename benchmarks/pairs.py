@@ -29,7 +29,7 @@ from edgescope import bench, cache
 from edgescope.analysis.cells import alternation
 from edgescope.bench import alternation as turns
 from edgescope.bench.run import SAMPLER_HZ
-from edgescope.bench.turns import WARM_S, until_asleep
+from edgescope.bench.worker import WARM_S, until_asleep
 from edgescope.devices import manifest
 from edgescope.isolate import fresh, warden
 from edgescope.isolate.forks import Forks
@@ -411,7 +411,7 @@ def spinning() -> None:
     """What an engine's threads, which spin on after its last answer, cost the other side of a pair that does not wait.
 
     Two processes take turns: PyTorch eager, and an engine. Before every second turn of PyTorch the engine's threads
-    are waited for (edgescope.bench.turns), before the others they are not. `longer` is how many times as long
+    are waited for (edgescope.bench.worker), before the others they are not. `longer` is how many times as long
     PyTorch takes where they are not, with the interval over pairs of processes; `waited_s` is what the wait takes.
     `met` is whether ONNX Runtime's threads surely cost it time.
 

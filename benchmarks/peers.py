@@ -37,7 +37,7 @@ from peers_arms import FLOOR, NETWORK, PEERS, Answer, Peer, Place
 
 from edgescope import cache
 from edgescope.bench.alternation import ORDER
-from edgescope.bench.turns import until_asleep
+from edgescope.bench.worker import until_asleep
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.models.image import photos

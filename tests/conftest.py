@@ -210,14 +210,14 @@ def without_waiting():
     The probes take 0.3 s. To collect the garbage of a process that holds the engines and all tests takes 0.3 s, and
     would thaw what was frozen above. A disk takes milliseconds until it has what the store gave it.
     """
-    from edgescope.bench import drivers, turns, watch, worker
+    from edgescope.bench import drivers, watch, worker
     from edgescope.devices.clocks import Spin, slowdown
 
     spin = SimpleNamespace(calibrate=lambda: 1, spin=lambda loops: Spin(loops, (1.0,)), slowdown=slowdown)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(watch, "clocks", spin)
         patch.setattr(watch, "Prober", Still)
-        for module in (drivers, turns, worker):
+        for module in (drivers, worker):
             patch.setattr(module, "gc", mock.Mock())
         for module in (worker, drivers):
             patch.setattr(module, "ctypes", mock.Mock())

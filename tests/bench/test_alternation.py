@@ -13,8 +13,8 @@ from edgescope import bench
 from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.compare import compare
 from edgescope.bench import alternation as turned
-from edgescope.bench import turns as of_side
-from edgescope.bench.turns import DROPPED_S, WARM_QUERIES, WARM_S, Side
+from edgescope.bench import worker as of_side
+from edgescope.bench.worker import DROPPED_S, WARM_QUERIES, WARM_S, Side
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Absent, Machine, Measured, Result, Status, Trial

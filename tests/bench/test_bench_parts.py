@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.bench import drivers, mode
+from edgescope.bench import drivers, outcome
 from edgescope.bench.parts import HERE, program_of
 from edgescope.errors import Message, SettingError, UnsupportedError, UsageError
 from edgescope.modes import catalog
@@ -37,30 +37,34 @@ IN_EFFECT = {"asked": "fast", "evidence": "governor performance", "features": {"
 
 
 def test_a_mode_is_required_before_and_told_with_its_evidence(a_mode):
-    assert mode.require(FAST, {}) == IN_EFFECT
+    assert outcome.require_mode(FAST, {}) == IN_EFFECT
     a_mode.words = "governor powersave"
     with pytest.raises(SettingError, match=r"E-MODE-2: mode fast is not in effect .*\(governor powersave\)"):
-        mode.require(FAST, {})
-    assert mode.require(Trial(model="null", backend="null"), {}) == {}
+        outcome.require_mode(FAST, {})
+    assert outcome.require_mode(Trial(model="null", backend="null"), {}) == {}
 
 
 def test_a_result_whose_mode_was_lost_on_the_way_has_failed(a_mode):
     fine = result(FAST)
-    assert mode.rechecked(fine, {}) is fine
+    assert outcome.mode_rechecked(fine, {}) is fine
     a_mode.words = "governor powersave"
-    lost = mode.rechecked(fine, {})
+    lost = outcome.mode_rechecked(fine, {})
     assert lost.status is Status.FAILED and str(lost.reason).startswith(
         "E-MODE-2: mode fast was not in effect any more"
     )
     assert lost.verdict.trust is Trust.UNKNOWN and lost.verdict.evidence[0] == str(lost.reason)
-    dirty = mode.rechecked(result(FAST, verdict=Verdict(Trust.DISTURBED, ("e",)), status=Status.UNSTABLE), {})
+    dirty = outcome.mode_rechecked(
+        result(FAST, verdict=Verdict(Trust.DISTURBED, ("e",)), status=Status.UNSTABLE), {}
+    )
     assert dirty.verdict == Verdict(Trust.DISTURBED, ("e",)) and dirty.status is Status.FAILED
     full, first = Message("E-OOM-1", "no room"), Message("W-A-1", "said before")
-    dead = mode.rechecked(result(FAST, status=Status.OOM, reason=full, verdict=None, warnings=(first,)), {})
+    dead = outcome.mode_rechecked(
+        result(FAST, status=Status.OOM, reason=full, verdict=None, warnings=(first,)), {}
+    )
     assert (dead.status, dead.reason, dead.verdict) == (Status.OOM, full, None)
     assert dead.warnings[0] == first and [w.code for w in dead.warnings[1:]] == ["E-MODE-2"]
     plain = result(Trial(model="null", backend="null"))
-    assert mode.rechecked(plain, {}) is plain
+    assert outcome.mode_rechecked(plain, {}) is plain
 
 
 def test_a_mode_that_cannot_be_read_any_more_counts_as_lost(monkeypatch):
@@ -68,18 +72,18 @@ def test_a_mode_that_cannot_be_read_any_more_counts_as_lost(monkeypatch):
         raise UsageError("E-MODE-1", "no such mode")
 
     monkeypatch.setattr(catalog, "find", gone)
-    assert "no such mode" in str(mode.rechecked(result(FAST), {}).reason)
+    assert "no such mode" in str(outcome.mode_rechecked(result(FAST), {}).reason)
 
 
 def test_the_mode_stands_among_the_machines_facts_and_the_engines_evidence():
-    told = mode.noted(result(FAST), IN_EFFECT)
+    told = outcome.mode_noted(result(FAST), IN_EFFECT)
     assert told.machine.state["mode"] == IN_EFFECT
     assert told.effective.evidence == "says so; mode fast: governor performance"
-    bare = mode.noted(result(FAST, effective=Effective("cpu", "fp32")), IN_EFFECT)
+    bare = outcome.mode_noted(result(FAST, effective=Effective("cpu", "fp32")), IN_EFFECT)
     assert bare.effective.evidence == "mode fast: governor performance"
-    assert mode.noted(result(FAST, effective=None), IN_EFFECT).effective is None
+    assert outcome.mode_noted(result(FAST, effective=None), IN_EFFECT).effective is None
     plain = result(FAST)
-    assert mode.noted(plain, {}) is plain
+    assert outcome.mode_noted(plain, {}) is plain
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgescope.bench import turns
-from edgescope.bench.turns import Side, Stretch
+from edgescope.bench import worker
+from edgescope.bench.worker import Side, Stretch
 from edgescope.records import QUERY_ERROR, Trial
 from fake_time import MS, FakeClock, FakeWork
 
@@ -36,9 +36,9 @@ def made(monkeypatch):
         clock.t += 5 * MS
         return 0.005
 
-    monkeypatch.setattr(turns, "MonotonicClock", lambda: clock)
-    monkeypatch.setattr(turns, "time", clock)
-    monkeypatch.setattr(turns, "until_asleep", asleep)
+    monkeypatch.setattr(worker, "MonotonicClock", lambda: clock)
+    monkeypatch.setattr(worker, "time", clock)
+    monkeypatch.setattr(worker, "until_asleep", asleep)
 
     def make(*orders, trial=TRIAL, work=None):
         pipe = SimpleNamespace(sent=[], receive=lambda left=[*orders, {"do": "rows"}]: left.pop(0))

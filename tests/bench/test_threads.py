@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from edgescope.bench import turns
+from edgescope.bench import worker
 
 SPINS = """
 import hashlib, sys
@@ -41,20 +41,20 @@ def hashing():
 
 
 def test_a_thread_that_runs_is_seen_at_once():
-    assert not all(turns.awake(os.getpid()) for _ in range(50))
+    assert not all(worker.awake(os.getpid()) for _ in range(50))
     with hashing():
         seen = []
         for _ in range(20):
             time.sleep(0.001)
-            seen.append(turns.awake(os.getpid()))
+            seen.append(worker.awake(os.getpid()))
     assert sum(seen) >= 15
 
 
 def test_it_is_waited_for_no_longer_than_the_limit(monkeypatch):
-    monkeypatch.setattr(turns, "ASLEEP_S", 0.1)
+    monkeypatch.setattr(worker, "ASLEEP_S", 0.1)
     with hashing():
-        assert 0.1 <= turns.until_asleep(os.getpid()) < 0.3
-    assert turns.until_asleep(os.getpid()) < 0.1
+        assert 0.1 <= worker.until_asleep(os.getpid()) < 0.3
+    assert worker.until_asleep(os.getpid()) < 0.1
 
 
 @pytest.mark.process
@@ -62,13 +62,13 @@ def test_another_process_is_asleep_until_it_is_told_to_work():
     with subprocess.Popen([sys.executable, "-c", SPINS], stdin=-1, stdout=-1) as process:
         try:
             end = time.monotonic() + 10
-            while turns.awake(process.pid) and time.monotonic() < end:
+            while worker.awake(process.pid) and time.monotonic() < end:
                 time.sleep(0.05)
-            assert not turns.awake(process.pid)
+            assert not worker.awake(process.pid)
             process.stdin.write(b"\n")
             process.stdin.flush()
             process.stdout.readline()
-            assert any(turns.awake(process.pid) for _ in range(50))
+            assert any(worker.awake(process.pid) for _ in range(50))
         finally:
             process.kill()
-    assert not turns.awake(process.pid)
+    assert not worker.awake(process.pid)

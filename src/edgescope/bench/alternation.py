@@ -16,7 +16,7 @@ import numpy as np
 
 from edgescope import registry
 from edgescope.analysis.run import summary
-from edgescope.bench import mode, outcome
+from edgescope.bench import outcome
 from edgescope.bench.drivers import Run, require
 from edgescope.bench.watch import Devices, Watch, peak_rss
 from edgescope.bench.workers import fields, told
@@ -209,7 +209,7 @@ def _ended(begun: Pair, devices: Devices, hz: float, purpose: str, forks: Forks)
 
 
 def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, forks: Forks) -> Pair:
-    in_effect = mode.require(begun[0].trial, devices)
+    in_effect = outcome.require_mode(begun[0].trial, devices)
     watch = Watch(devices, hz)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(scratch_folder("pair")))

@@ -1,11 +1,13 @@
 """The one place that sets a Result's status, its verdict and its warnings.
 
 A run that finished is judged by its own numbers. A mode that did not last, a recording in place of sensors, wrong
-outputs and an engine's errors all end here.
+outputs and an engine's errors all end here. That the mode is in effect is checked before the run, too, in the process
+that measures.
 """
 
 from __future__ import annotations
 
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -17,20 +19,20 @@ from edgescope.analysis.energy.of_run import consumption
 from edgescope.analysis.run import summary
 from edgescope.analysis.run.slowdowns import apart
 from edgescope.analysis.run.sustained import sustained
-from edgescope.bench import mode
 from edgescope.bench.drivers import Run
-from edgescope.bench.watch import Watch, board
+from edgescope.bench.watch import Devices, Watch, board
 from edgescope.errors import (
     EdgescopeError,
     Message,
     SafetyError,
+    SettingError,
     UnavailableError,
     UnsupportedError,
     WrongOutputError,
 )
 from edgescope.isolate.worker import WorkerError
 from edgescope.metrics import RECORDING, scoped, told_apart
-from edgescope.records import Absent, Json, Measured, Result, Status, Verification
+from edgescope.records import Absent, Json, Machine, Measured, Result, Status, Trial, Verification
 from edgescope.registry import REPLAYED
 
 #: Significant drift of the latency over the window beyond which the run is called unstable.
@@ -56,7 +58,7 @@ def concluded(started: Result, watch: Watch, run: Run, in_effect: Mapping[str, J
     `in_effect` holds the evidence and figures of its mode when it began.
     """
     found = settled(_assembled(started, watch, run), run.failure)
-    return mode.noted(mode.rechecked(found, watch.by_name), in_effect or {})
+    return mode_noted(mode_rechecked(found, watch.by_name), in_effect or {})
 
 
 def _assembled(started: Result, watch: Watch, run: Run) -> Result:
@@ -226,3 +228,62 @@ def marked(result: Result) -> Result:
         effect="Its power, clocks, temperatures, throttling and load are not those of this run",
     )
     return told_apart(result).warned(warning)
+
+
+def require_mode(trial: Trial, devices: Devices) -> Mapping[str, Json]:
+    """Return the evidence and figures of the trial's mode; {} for `as_is`.
+
+    Raises SettingError E-MODE-2 if it is not in effect, UsageError E-MODE-1 if this machine has no such mode.
+    """
+    if trial.mode == Trial.mode:
+        return {}
+    from edgescope.modes import catalog  # it knows every mode of every board
+
+    mode = catalog.find(trial.mode, devices)
+    problem = mode.problem()
+    if problem:
+        raise SettingError(
+            "E-MODE-2",
+            f"mode {trial.mode} is not in effect in the process that measures",
+            evidence=problem,
+            effect="Nothing was measured",
+            fix=f"edgescope bench --mode {shlex.quote(trial.mode)}, which sets and restores it",
+        )
+    return {"asked": trial.mode, "evidence": mode.evidence(), "features": dict(mode.features())}
+
+
+def mode_rechecked(result: Result, devices: Devices) -> Result:
+    """Return the result unchanged if its mode is still in effect, otherwise as failed with E-MODE-2."""
+    trial = result.trial
+    if trial.mode == Trial.mode:
+        return result
+    from edgescope.modes import catalog
+
+    try:
+        problem = catalog.find(trial.mode, devices).problem()
+    except EdgescopeError as error:
+        problem = str(error)
+    if not problem:
+        return result
+    text = Message(
+        "E-MODE-2",
+        f"mode {trial.mode} was not in effect any more when the run ended",
+        evidence=problem,
+        effect="Its numbers belong to no one mode",
+        fix="the same command again, with nothing else that changes settings",
+    )
+    return result.spoiled(text)
+
+
+def mode_noted(result: Result, mode: Mapping[str, Json]) -> Result:
+    """Return the result with the mode added to the machine's facts and to the engine's evidence."""
+    if not mode:
+        return result
+    machine = Machine(result.machine.stable, {**result.machine.state, "mode": mode})
+    effective = result.effective
+    if effective is not None:
+        evidence = "; ".join(
+            filter(None, (effective.evidence, f"mode {result.trial.mode}: {mode['evidence']}"))
+        )
+        effective = replace(effective, evidence=evidence)
+    return replace(result, machine=machine, effective=effective)

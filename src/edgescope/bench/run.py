@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from edgescope.bench import mode, outcome
+from edgescope.bench import outcome
 from edgescope.bench.drivers import Driver, InProcess, OwnLoop
 from edgescope.bench.parts import prepare_trial, program_of
 from edgescope.bench.watch import Devices, Watch
@@ -63,7 +63,7 @@ def look(started: Result, *, devices: Devices, wait: Callable[[], None] = lambda
 
 def _measured(started: Result, devices: Devices, hz: float, chosen: Callable[[], Driver]) -> Result:
     def measured(started: Result) -> Result:
-        in_effect, watch = mode.require(started.trial, devices), Watch(devices, hz)
+        in_effect, watch = outcome.require_mode(started.trial, devices), Watch(devices, hz)
         return outcome.concluded(started, watch, chosen().measure(started, watch), in_effect)
 
     return outcome.guarded(started, measured)
