@@ -241,7 +241,7 @@ def test_a_side_that_runs_elsewhere_is_named(led, tmp_path, number):
 
 
 def test_what_no_side_did_is_told_of_the_first(led, tmp_path, monkeypatch):
-    monkeypatch.setattr(turned.mode, "require", lambda *_: 1 / 0)
+    monkeypatch.setattr(turned.outcome, "require_mode", lambda *_: 1 / 0)
     ends, _ = led(Forks(tmp_path))
     assert [end.status for end in ends] == [Status.FAILED, Status.CANCELLED]
 
