@@ -33,7 +33,7 @@ from edgescope.analysis.cells.replicates import value_of
 from edgescope.analysis.run.epochs import PARTS
 from edgescope.bench.parts import HERE
 from edgescope.fit import Step, Task
-from edgescope.models.image import photo_set
+from edgescope.models.image import photos
 from edgescope.records import Absent, Result, Trial
 from edgescope.runner.setup import run
 from edgescope.stats import paired_log_ratio
@@ -45,8 +45,8 @@ from edgescope.wings.training.loop import Loop
 from edgescope.wings.training.workload import Training
 
 COST_CASES = {
-    "lenet5": photo_set.Recipe(20_000, 28, 28, packed=True, grey=True),
-    "mobilenet_v3_large_203class": photo_set.Recipe(400),
+    "lenet5": photos.Recipe(20_000, 28, 28, packed=True, grey=True),
+    "mobilenet_v3_large_203class": photos.Recipe(400),
 }
 MOST = 0.01
 STRETCH_S = 0.1
@@ -189,7 +189,7 @@ def watch() -> None:
     found: dict[str, Any] = {"device": args.device, "workers": args.workers}
     with tempfile.TemporaryDirectory(prefix="edgescope-cost-") as place:
         for name in args.only:
-            photo_set.write(Path(place) / name, COST_CASES[name])
+            photos.write_set(Path(place) / name, COST_CASES[name])
             found[name] = cost(name, Path(place) / name, args)
             if args.json:
                 args.json.write_text(json.dumps(found, indent=1) + "\n")
@@ -362,7 +362,7 @@ def advice() -> None:
     args = parser.parse_args()
     from facts import machine_id, publish
 
-    from edgescope.models.image import photo_set
+    from edgescope.models.image import photos
 
     here = str(Path(__file__).parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH", "")]))
@@ -373,7 +373,7 @@ def advice() -> None:
     with tempfile.TemporaryDirectory(prefix="edgescope-advice-") as place:
         folder = args.folder or Path(place)
         if not (folder / "jpg").exists():
-            photo_set.write(folder / "jpg", photo_set.Recipe(64, 1280, 960))
+            photos.write_set(folder / "jpg", photos.Recipe(64, 1280, 960))
         for name in args.only:
             if time.monotonic() - begun > args.seconds:
                 break

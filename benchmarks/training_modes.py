@@ -427,7 +427,7 @@ def main() -> None:
     if args.job:
         measure(json.loads(args.job))
         return
-    from edgescope.models.image import photo_set
+    from edgescope.models.image import photos
 
     begun = time.monotonic()
     args.page = page({}, met=False)  # the facts are read before anything is measured
@@ -439,8 +439,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="edgescope-modes-") as place, mps(Path(place), cuda) as client:
         folder = Path(place)
         with ProcessPoolExecutor() as pool:
-            recipes = [photo_set.Recipe(**DATA[workload]) for workload in args.workloads]
-            list(pool.map(photo_set.write, [folder / workload for workload in args.workloads], recipes))
+            recipes = [photos.Recipe(**DATA[workload]) for workload in args.workloads]
+            list(pool.map(photos.write_set, [folder / workload for workload in args.workloads], recipes))
         if cuda and client is None:
             skipped.append("shares of the GPU below 100 %: the MPS daemon did not start")
             args.chosen = [mode for mode in args.chosen if mode["sm_share"] == 100]

@@ -4,12 +4,12 @@ import functools
 import tempfile
 from pathlib import Path
 
-from edgescope.models.image import photo_set
+from edgescope.models.image import photos
 
 
 @functools.cache
 def photographs(count=24, side=(160, 120)):
     """Return a folder of `count` JPEG files of four classes."""
     folder = Path(tempfile.mkdtemp(prefix="photographs-"))
-    photo_set.write(folder, photo_set.Recipe(count, *side, classes=4))
+    photos.write_set(folder, photos.Recipe(count, *side, classes=4))
     return folder

@@ -477,7 +477,7 @@ MODELS = Family(
             "edgescope.models.user.networks:Live",
             summary="a network given in Python: edgescope.live(network, example_inputs)",
         ),
-        "null": Entry("edgescope.models.null:NullModel", summary="nothing, for measuring the harness"),
+        "null": Entry("edgescope.models.synthetic:NullModel", summary="nothing, for measuring the harness"),
     },
 )
 

@@ -11,7 +11,7 @@ from edgescope.bench import layers as asking
 from edgescope.bench.layers import exported, layers, of_operators, profiled, ran
 from edgescope.bench.watch import Watch
 from edgescope.errors import UnsupportedError
-from edgescope.models.null import NullModel
+from edgescope.models.synthetic import NullModel
 from edgescope.records import Trial
 from making import result
 

@@ -214,7 +214,7 @@ def test_a_size_below_one_is_an_open_axis(tmp_path, size):
 
 
 def test_an_input_that_is_one_number_is_a_constant_and_is_named(tmp_path):
-    from edgescope.models.user import onnx_mended
+    from edgescope.models.user import onnx_reader
 
     kinds = {"limit": TensorProto.FLOAT, "most": TensorProto.INT64, "flag": TensorProto.BOOL}
     scalars = [helper.make_tensor_value_info(name, kind, []) for name, kind in kinds.items()]
@@ -232,7 +232,7 @@ def test_an_input_that_is_one_number_is_a_constant_and_is_named(tmp_path):
     assert [axis.dim_value or axis.dim_param for axis in dims] == ["N", 3, "x_axis2"]
     stored = {tensor.name: numpy_helper.to_array(tensor).item() for tensor in made.graph.initializer}
     assert stored == {"limit": 0.5, "most": 100, "flag": False}
-    assert stored == onnx_mended.constants(onnx.load(path).graph)
+    assert stored == onnx_reader.scalar_constants(onnx.load(path).graph)
     assert model.onnx(tmp_path / "made") == next((tmp_path / "made").glob("net-*.onnx"))
 
 

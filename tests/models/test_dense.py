@@ -11,7 +11,7 @@ from torch import fx
 from edgescope import cache
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples
-from edgescope.models.image import detector as _detector
+from edgescope.models.image import detectors as _detector
 from edgescope.models.image import torch_networks
 from edgescope.models.synthetic import samples
 from edgescope.verify import judge, measures, reference
@@ -85,7 +85,7 @@ def test_the_detector_has_the_published_size_and_shape():
     entry = zoo.table()[DETECTOR]
     assert entry["params"] == pytest.approx(3.15e6, rel=0.02)
     assert 2 * entry["macs"] == pytest.approx(8.7e9, rel=0.02)
-    points, strides = _detector.grid()
+    points, strides = _detector.points_of_strides()
     assert points.shape == (2, 8400) and [int((strides == s).sum()) for s in (8, 16, 32)] == [6400, 1600, 400]
 
 

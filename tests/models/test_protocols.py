@@ -9,7 +9,7 @@ from edgescope.devices.cpu.device import CpuDevice
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.base import FixedBatch, SeesImages
-from edgescope.models.null import NullModel
+from edgescope.models.synthetic import NullModel
 from edgescope.wings.jetson.device import JetsonDevice
 from edgescope.wings.nvidia.device import NvidiaDevice
 

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from edgescope.errors import UnavailableError  # noqa: E402
-from edgescope.models.boxes.suppression import suppressed  # noqa: E402
+from edgescope.models.boxes.decoder import suppressed  # noqa: E402
 from edgescope.models.image import torchvision_compat  # noqa: E402
 
 

@@ -76,7 +76,7 @@ MET_UNDER = {
     "search/explore": ("recommend",),
     "fit": ("train clips", "anomaly train"),
     "wings/training/clip_": ("train clips", "bench"),
-    "models/image/photo_set": ("train data",),
+    "models/image/photos": ("train data", *MEASURING),
     "wings/doctor/": ("doctor",),
     "verbs/sweep": ("sweep",),
     "commandline/trial_flags": ("bench", "capacity"),

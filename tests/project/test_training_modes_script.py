@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from edgescope.analysis.run.epochs import STAGES
-from edgescope.models.image import photo_set
+from edgescope.models.image import photos
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import training_modes
@@ -35,7 +35,7 @@ def test_a_window_has_every_part_and_what_loading_cost(tmp_path, monkeypatch, wo
         training_modes, "LONGEST", 1000
     )  # a busy machine gets its fewest steps, however long they take
     place = tmp_path / "digits"
-    photo_set.write(place, photo_set.Recipe(count=256, width=28, height=28, packed=True, grey=True))
+    photos.write_set(place, photos.Recipe(count=256, width=28, height=28, packed=True, grey=True))
     job = {"workload": "lenet5", "images": str(place), "device": "cpu"}
     row = training_modes._row(
         job, {"cpus": 1, "workers": workers, "batch": 4, "sm_share": None}, [0], seconds=0.05

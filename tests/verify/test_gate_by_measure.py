@@ -8,8 +8,8 @@ import pytest
 from edgescope import cache
 from edgescope.errors import ModelError, UsageError
 from edgescope.models.base import Detections, Purpose, Samples
-from edgescope.models.boxes.points import PointDecoder
-from edgescope.models.null import NullModel
+from edgescope.models.boxes.families import PointDecoder
+from edgescope.models.synthetic import NullModel
 from edgescope.records import Measured, ModelInfo
 from edgescope.verify import judge, measure, metric_names, reference
 from edgescope.verify.judge import Reference

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from edgescope.errors import Message, WrongOutputError
 from edgescope.models import zoo
 from edgescope.models.base import Samples
-from edgescope.models.null import NullModel
+from edgescope.models.synthetic import NullModel
 from edgescope.verify import judge, reference
 
 FACTS = {"artifact": "abc", "backend": "onnxruntime"}

@@ -11,7 +11,7 @@ from edgescope.backends.base import Artifact, Phases
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError, WrongOutputError
 from edgescope.models import zoo
 from edgescope.models.base import Samples
-from edgescope.models.null import NullModel
+from edgescope.models.synthetic import NullModel
 from edgescope.records import UNIT, Absent, Effective, Measured, Trial
 from edgescope.workloads import inference
 from edgescope.workloads.base import SampleOutput

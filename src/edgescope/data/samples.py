@@ -25,7 +25,7 @@ from edgescope.data.base import Found, Record, some
 from edgescope.data.fitting import fitted, picture
 from edgescope.errors import UsageError
 from edgescope.models.base import Purpose, Samples, TensorSpec
-from edgescope.models.image import turning
+from edgescope.models.image import preprocess
 from edgescope.models.image.photos import fingerprint
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import Json, digest
@@ -212,7 +212,7 @@ def _row(record: Record, found: Found, wanted: Wanted) -> _Row:
         label = number(record, found) + (prepare.label_offset if prepare else 0)
     boxes = record.boxes
     if boxes is not None and prepare is not None and image is not None:
-        boxes = prepare.boxes(_boxes_as_seen(boxes, record.size, image), *turning.size(image))
+        boxes = prepare.boxes(_boxes_as_seen(boxes, record.size, image), *preprocess.turned_size(image))
     return _Row(arrays, fingerprint(dict(arrays)), label, boxes, bright)
 
 
@@ -220,11 +220,11 @@ def _boxes_as_seen(
     boxes: NDArray[np.float32], size: tuple[int, int] | None, image: Any
 ) -> NDArray[np.float32]:
     """Return boxes of a picture of this size as they lie on the turned picture; Unfit where it is another one."""
-    seen = turning.size(image)
+    seen = preprocess.turned_size(image)
     if size in (None, seen):
         return boxes
     if size == image.size:
-        return turning.boxes(boxes, image)
+        return preprocess.turned_boxes(boxes, image)
     raise Unfit(f"its boxes are given for {_by(size)}, it is {_by(seen)}")
 
 
@@ -234,9 +234,9 @@ def _map_as_seen(found: NDArray[Any], image: Any) -> NDArray[Any]:
         return found
     if found.ndim != 2:
         raise Unfit(f"its map of classes has {found.ndim} axes, not height and width")
-    size, seen = found.shape[::-1], turning.size(image)
+    size, seen = found.shape[::-1], preprocess.turned_size(image)
     if size == image.size != seen:
-        return turning.class_map(found, image)
+        return preprocess.turned_map(found, image)
     if abs(size[0] * seen[1] - size[1] * seen[0]) > max(*size, *seen):  # a pixel of rounding at most
         raise Unfit(f"its map of classes is {_by(size)}, it is {_by(seen)}")
     return found

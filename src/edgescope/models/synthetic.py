@@ -1,17 +1,28 @@
-"""Seeded random inputs for networks without real inputs here: untrained networks and a user's own.
+"""Seeded random inputs for networks without real inputs here: untrained networks, a user's own, and the null model.
 
 Good for timing, since the time of a dense network does not depend on the values, and for checking that two
 engines compute the same function; useless for accuracy. Every sample has its own generator, so the
 first n are the same for any number requested, and no two purposes share a sample.
+
+Integers are drawn from a range that type and shape suggest. Pictures and sound fill their type: zeros and ones of uint8
+are a black picture. Numbers of words, positions and classes stay small, since an embedding has no row for a large one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from edgescope.errors import UnsupportedError
 from edgescope.models.base import Purpose, Samples, TensorSpec
 from edgescope.models.image.photos import fingerprint
+from edgescope.records import ModelInfo
 from edgescope.records.lazy import np
+
+if TYPE_CHECKING:
+    import torch
+
 
 Range = tuple[int, int]
 BIT: Range = (0, 1)
@@ -54,3 +65,61 @@ def _integers(specs: Sequence[TensorSpec], ranges: Mapping[str, Range]) -> str:
     """Return what is said of inputs that are integers: `; image 0 to 255`."""
     drawn = {spec.name: ranges.get(spec.name, BIT) for spec in specs if "int" in spec.dtype}
     return "".join(f"; {name} {low} to {high}" for name, (low, high) in drawn.items())
+
+
+FILLED = ("uint8", "int8", "uint16", "int16")
+"""Types in which pictures and sound come, so that all of their values occur."""
+PICTURE: Range = (0, 255)
+PICTURE_CHANNELS = (1, 3, 4)
+
+
+def usual_range(dtype: str, shape: Sequence[object], name: str = "", *, full: bool = False) -> Range:
+    """Return the least and the largest integer of an input; `shape` is without the batch, `full` fills the type.
+
+    A mask of integers is 1 throughout: one that hides everything makes attention return NaN. What is no integer has
+    two values (bool) or is not drawn from a range.
+    """
+    if not dtype.startswith(("int", "uint")):
+        return BIT
+    if full or dtype in FILLED:
+        about = np.iinfo(dtype)
+        return int(about.min), int(about.max)
+    if _pictured(shape):
+        return PICTURE
+    return (1, 1) if "mask" in name.lower() else BIT
+
+
+def seen_range(dtype: str, shape: Sequence[object], low: int, high: int, name: str = "") -> Range:
+    """Return the range of an input whose example holds `low` to `high`; an example of one value shows no range."""
+    if low < high:
+        return low, high
+    least, most = usual_range(dtype, shape, name)
+    return (low, high) if (low, high) == (1, 1) else (min(least, low), max(most, high))
+
+
+def _pictured(shape: Sequence[object]) -> bool:
+    return len(shape) == 3 and (shape[0] in PICTURE_CHANNELS or shape[-1] in PICTURE_CHANNELS)
+
+
+class NullModel:
+    """A model that takes one number and does nothing with it."""
+
+    def __init__(self, name: str = "null", shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
+        self.info = ModelInfo(name, "unknown", False, "nothing", digest="null", params=0, macs=0)
+        self.inputs = (TensorSpec("input", (1,), "float32"),)
+        self.reference = "null"
+
+    def module(self) -> torch.nn.Module:
+        """Raise UnsupportedError: there is no network."""
+        raise UnsupportedError(
+            "E-NULL-1", "the null model has no network", fix="--backend null, or name a real model"
+        )
+
+    def onnx(self, folder: Path, opset: int | None = None) -> Path:
+        """Raise UnsupportedError: there is no file."""
+        self.module()
+        return folder
+
+    def samples(self, purpose: Purpose, n: int) -> Samples | None:
+        """Return n single numbers."""
+        return samples(self.inputs, purpose, n)

@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 
 from edgescope import cache
 from edgescope.errors import ModelError
-from edgescope.models import file_kinds
+from edgescope.models.user import files
 
 State = dict[str, torch.Tensor]
 WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
@@ -76,7 +76,7 @@ def _read(path: Path) -> Any:
 
 
 def _unread(path: Path, error: Exception) -> ModelError:
-    kind = file_kinds.said(path)
+    kind = files.said(path)
     if isinstance(error, pickle.UnpicklingError) and (not kind or "zip" in kind):
         return ModelError(
             "E-WEIGHTS-2",

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.models.boxes.suppression import by_element, groups, overlap, suppressed
+from edgescope.models.boxes.decoder import by_element, groups, overlap, suppressed
 
 
 def some_boxes(seed, n=40, kinds=3):

@@ -13,7 +13,7 @@ import pytest
 from edgescope import bench, registry
 from edgescope.errors import DeviceError, UnavailableError, UsageError
 from edgescope.models.base import Samples
-from edgescope.models.null import NullModel
+from edgescope.models.synthetic import NullModel
 from edgescope.records import QUERY_OK, Absent, ModelInfo, Status, Trial
 from edgescope.report.document import plain
 from edgescope.report.result import load

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edgescope.models.base import Purpose, Samples, TensorSpec
-from edgescope.models.null import NullModel
+from edgescope.models.synthetic import NullModel
 from edgescope.records import Measured, ModelInfo, Trial, Verification
 from edgescope.verify import judge, metric_names, reference
 from edgescope.verify.judge import Reference

@@ -166,7 +166,7 @@ class _Boxes:
     """A model whose output is no row of logits."""
 
     def __init__(self):
-        from edgescope.models.null import NullModel
+        from edgescope.models.synthetic import NullModel
 
         null = NullModel()
         self.info, self.inputs, self.samples = null.info, null.inputs, null.samples

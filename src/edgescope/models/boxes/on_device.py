@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from edgescope.models.boxes.suppression import TINY, groups
+from edgescope.models.boxes.decoder import TINY, groups
 
 if TYPE_CHECKING:
     from edgescope.models.boxes.decoder import GreedyDecoder

@@ -24,8 +24,7 @@ from edgescope.errors import ModelError
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import DENSE, Purpose, Samples, TensorSpec
 from edgescope.models.boxes.decoder import GreedyDecoder
-from edgescope.models.boxes.points import PointDecoder
-from edgescope.models.boxes.ssd import SsdDecoder
+from edgescope.models.boxes.families import PointDecoder, SsdDecoder
 from edgescope.models.image import photos
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import ModelInfo, digest

@@ -28,8 +28,7 @@ import torch
 from torch import nn
 
 from edgescope.models.image import torchvision_compat
-from edgescope.models.image.detector import PRIOR, Bottleneck, Detector, Head
-from edgescope.models.image.ssd300 import Ssd300
+from edgescope.models.image.detectors import PRIOR, Bottleneck, Detector, Head, Ssd300
 from edgescope.models.weights import fill, read_state
 
 torchvision_compat.ensure()  # timm imports torchvision

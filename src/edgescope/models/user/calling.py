@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from edgescope.models.user import ranges
+from edgescope.models import synthetic
 from edgescope.records import Json
 
 CONSTANT = (bool, int, float, type(None))
@@ -142,5 +142,7 @@ def _parts(function: Any) -> Iterator[nn.Module]:
 def _about(name: str, tensor: torch.Tensor) -> dict[str, Json]:
     dtype, shape = str(tensor.dtype).removeprefix("torch."), list(tensor.shape[1:])
     real = tensor.is_floating_point() or tensor.is_complex() or not tensor.numel()
-    bounds = None if real else list(ranges.seen(dtype, shape, int(tensor.min()), int(tensor.max()), name))
+    bounds = (
+        None if real else list(synthetic.seen_range(dtype, shape, int(tensor.min()), int(tensor.max()), name))
+    )
     return {"name": name, "shape": shape, "dtype": dtype, "range": bounds}

@@ -15,12 +15,12 @@ from edgescope import cache
 from edgescope.errors import EdgescopeError, UnsupportedError, UsageError, closest_name
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import Purpose, Samples, TensorSpec
-from edgescope.models.user import ranges
 from edgescope.records import Json, ModelInfo, digest
 from edgescope.registry import need
 
 if TYPE_CHECKING:
     import torch
+
 
 VERSION = 5  # raise this when the stored facts of a model change
 PICTURE_AXES = 3
@@ -49,7 +49,7 @@ class UserFile:
         self.about: dict[str, Any] = about
         self.inputs = fixed(name, about["inputs"], shapes)
         self._batches = {given["name"]: given["dims"][0] for given in about["inputs"]}
-        self._ranges = {i.name: ranges.usual(i.dtype, i.shape, i.name) for i in self.inputs}
+        self._ranges = {i.name: synthetic.usual_range(i.dtype, i.shape, i.name) for i in self.inputs}
         self.info = ModelInfo(
             name=self._path.name,
             task="unknown",
@@ -125,7 +125,7 @@ class OnnxFile(UserFile):
         """
         if not self.about["mended"]:
             return self._path.resolve()
-        copied: Path = need("edgescope.models.user.onnx_mended:mended", self.info.name, zoo.ONNX_FIX)(
+        copied: Path = need("edgescope.models.user.onnx_reader:mended", self.info.name, zoo.ONNX_FIX)(
             self._path, self._content, folder
         )
         return copied
@@ -235,3 +235,35 @@ def _example(dims: Mapping[str, list[Json]]) -> str:
         sizes = [d if isinstance(d, int) else "N" if i == 0 else usual for i, d in enumerate(axes)]
         flags.append(f"--shapes {name}={'x'.join(map(str, sizes))}")
     return " ".join(flags)
+
+
+SIGNATURES = {
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"PK\x03\x04": "a zip archive, as PyTorch writes",
+    b"%PDF": "a PDF",
+    b"version https://git-lfs": "a Git LFS pointer, not the file: git lfs pull fetches it",
+    b"<!doctype": "a web page, not the file behind its link",
+    b"<html": "a web page, not the file behind its link",
+    b"<?xml": "XML",
+    b"\x1f\x8b": "a gzip archive",
+    b"\x89hdf": "an HDF5 file, as Keras writes",
+    b"{": "text, perhaps JSON: the answer of a server and not the file",
+}
+"""Each in lower case where it is text: how pages begin differs."""
+AT_FOUR = {b"TFL3": "a TFLite file"}
+
+
+def said(path: Path) -> str:
+    """Return what the file is, as words: `a PNG image`, `a folder`, `empty`; '' if nothing is recognised."""
+    if path.is_dir():
+        return "a folder"
+    with path.open("rb") as file:
+        start = file.read(64)
+    if not start:
+        return "empty: 0 bytes"
+    text = start.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    named = (
+        words for magic, words in SIGNATURES.items() if start.startswith(magic) or text.startswith(magic)
+    )
+    return next(named, AT_FOUR.get(start[4:8], ""))

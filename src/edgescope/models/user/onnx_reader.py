@@ -1,9 +1,14 @@
-"""The half of files.py that needs onnx: check a file, and read its inputs and the places of its weights.
+"""The half of files.py that needs onnx: check a file, read its inputs and the places of its weights, and mend it.
 
 It also finds the node at which an engine or the checker failed: its name, operator, domain and opset.
 
 Engines name the operator, or the node, somewhere in a long text, each in its own way. The name is looked up in the
 file, so that every message states the same four facts.
+
+A mended file is a copy that every engine can be fed, where the file itself leaves no way: scalars and sizes of 0. An
+input without any axis (a threshold of NonMaxSuppression) has no batch, and no two samples differ in it: it becomes
+a constant of the usual value, and the model says which. A size of 0 is how some exporters write an open axis; engines
+take it for what it says.
 """
 
 from __future__ import annotations
@@ -16,10 +21,11 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
+from edgescope import cache
 from edgescope.errors import ModelError
-from edgescope.models import file_kinds
-from edgescope.models.user import onnx_mended, onnx_precision
+from edgescope.models.user import files, onnx_precision
 from edgescope.records import Json
+from edgescope.records.lazy import np
 
 PLUGIN = "edgescope.plugin"
 """The domain by which the checker is told that an operator is no standard one."""
@@ -29,11 +35,11 @@ def describe(path: Path) -> dict[str, Json]:
     """Return {"inputs": [{name, dims, dtype}], "params", "constants", "mended", "kinds"}; ModelError if malformed.
 
     An open axis is its name. Some exporters write it as a size below 1 (-1, 0), which no axis has. `constants` stand
-    for inputs without any axis; `mended`: whether engines need a copy (onnx_mended).
+    for inputs without any axis; `mended`: whether engines need a copy (`mended`).
     """
     model = _load(path)
     _check(path, model)
-    constants = onnx_mended.constants(model.graph)
+    constants = scalar_constants(model.graph)
     stored = {tensor.name for tensor in model.graph.initializer} | constants.keys()
     inputs = [_input(path, given) for given in model.graph.input if given.name not in stored]
     if not inputs:
@@ -45,7 +51,7 @@ def describe(path: Path) -> dict[str, Json]:
         "params": sum(_count(tensor.dims) for tensor in model.graph.initializer),
         "constants": constants,
         "kinds": onnx_precision.kinds(model),
-        "mended": bool(constants) or onnx_mended.hollow(model.graph),
+        "mended": bool(constants) or hollow(model.graph),
     }
 
 
@@ -96,7 +102,7 @@ def _load(path: Path, *, weights: bool = True) -> Any:
 
 
 def _foreign(path: Path, why: str) -> ModelError:
-    kind, size = file_kinds.said(path), path.stat().st_size
+    kind, size = files.said(path), path.stat().st_size
     return ModelError(
         "E-ONNX-3",
         f"{path.name} is not a whole ONNX file",
@@ -245,3 +251,80 @@ def opsets(path: Path) -> str:
     """Return `ai.onnx 18, com.acme 1` of an ONNX file."""
     model = onnx.load(str(path), load_external_data=False)
     return ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in model.opset_import)
+
+
+MENDED_VERSION = 1  # raise this when the copies change
+SCALAR_SHARE, SCALAR_COUNT = 0.5, 100
+"""What stands for a scalar that nobody gives: a threshold, or the most boxes of a class."""
+LARGE = 2**30
+"""Bytes from which weights lie beside the copy: one file of protobuf holds 2 GiB."""
+
+
+def scalar_constants(graph: Any) -> dict[str, float | int | bool]:
+    """Return the value that each scalar input of numbers gets, by name."""
+    stored = {tensor.name for tensor in graph.initializer}
+    return {i.name: _usual(i) for i in graph.input if i.name not in stored and scalar(i)}
+
+
+def scalar(given: Any) -> bool:
+    """Return whether an input is one number: a tensor of numbers whose shape is stated and has no axis."""
+    kind = given.type.tensor_type
+    known = bool(given.type.HasField("tensor_type") and kind.HasField("shape"))
+    return known and not kind.shape.dim and _dtype(given).kind in "biuf"
+
+
+def hollow(graph: Any) -> bool:
+    """Return whether an axis of an input has the size 0."""
+    return any(_is_zero(axis) for i in graph.input for axis in i.type.tensor_type.shape.dim)
+
+
+def mended(path: Path, content: str, folder: Path) -> Path:
+    """Return the copy, made once per content of the file."""
+    target = folder / f"{cache.safe(path.stem)}-{content}-mended{MENDED_VERSION}.onnx"
+    if not target.exists():
+        model = onnx.load(str(path))
+        _fix(model.graph)
+        _open(model.graph)
+        _write(model, target)
+    return target
+
+
+def _fix(graph: Any) -> None:
+    values = scalar_constants(graph)
+    kept = [given for given in graph.input if given.name not in values]
+    for given in graph.input:
+        if given.name in values:
+            value = np.array(values[given.name], _dtype(given))
+            graph.initializer.append(onnx.numpy_helper.from_array(value, given.name))
+    del graph.input[:]
+    graph.input.extend(kept)
+
+
+def _open(graph: Any) -> None:
+    """Give every axis of size 0 a name; what follows from the inputs, each engine infers."""
+    for value in (*graph.input, *graph.output):
+        for number, axis in enumerate(value.type.tensor_type.shape.dim):
+            if _is_zero(axis):
+                axis.dim_param = "N" if number == 0 else f"{value.name}_axis{number}"
+    if graph.value_info:
+        del graph.value_info[:]
+
+
+def _write(model: Any, target: Path) -> None:
+    with cache.alone(target), cache.writing(target) as temporary:
+        large = model.ByteSize() > LARGE
+        beside = cache.external_data(target).name
+        onnx.save(model, str(temporary), save_as_external_data=large, location=beside)
+
+
+def _usual(given: Any) -> float | int | bool:
+    return {"f": SCALAR_SHARE, "b": False}.get(_dtype(given).kind, SCALAR_COUNT)
+
+
+def _dtype(given: Any) -> np.dtype[Any]:
+    found: np.dtype[Any] = onnx.helper.tensor_dtype_to_np_dtype(given.type.tensor_type.elem_type)
+    return found
+
+
+def _is_zero(axis: Any) -> bool:
+    return bool(axis.HasField("dim_value") and axis.dim_value == 0)

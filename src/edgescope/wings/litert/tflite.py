@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 from edgescope import cache
 from edgescope.artifacts import int8 as quantize
 from edgescope.errors import UnsupportedError, UsageError
-from edgescope.models import zoo
+from edgescope.models import synthetic, zoo
 from edgescope.models.base import Model, Purpose, Samples
-from edgescope.models.user import ranges
 from edgescope.models.user.files import Shapes, UserFile
 from edgescope.records import Json, digest
 from edgescope.registry import need
@@ -48,7 +47,7 @@ class TfliteFile(UserFile):
         super().__init__(name, zoo.file_digest(Path(name)), f"tflite-{FACTS}", shapes or {})
         filled = {i["name"]: i["quantised"] for i in self.about["inputs"]}
         self._ranges = {
-            i.name: ranges.usual(i.dtype, i.shape, i.name, full=filled[i.name]) for i in self.inputs
+            i.name: synthetic.usual_range(i.dtype, i.shape, i.name, full=filled[i.name]) for i in self.inputs
         }
         steps = {i["name"]: i["step"] and tuple(i["step"]) for i in self.about["inputs"]}
         self.inputs = tuple(replace(i, step=steps[i.name]) for i in self.inputs)

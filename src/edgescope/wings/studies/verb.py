@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from edgescope import units
 from edgescope.models import zoo
-from edgescope.models.image import photo_set
+from edgescope.models.image import photos
 from edgescope.options import pinned
 from edgescope.records import Answer, Json, Result, Trial
 from edgescope.report.document import Document
@@ -127,10 +127,8 @@ def train_characterize(
     for network in training.networks():
         if not models or network.model.startswith(models):
             with waiting(f"writing the data set of {network.model}"):
-                recipe = photo_set.Recipe(
-                    network.count, *network.side, packed=network.packed, grey=network.grey
-                )
-                photo_set.write(network.folder, recipe)
+                recipe = photos.Recipe(network.count, *network.side, packed=network.packed, grey=network.grey)
+                photos.write_set(network.folder, recipe)
     planned = [grid.pinned(trial, zoo.pin) for trial in training.trials(device, models)]
     results: list[Result] = []
     for trial in planned:

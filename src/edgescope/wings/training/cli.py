@@ -222,13 +222,13 @@ class Pictures:
     @staticmethod
     def run(args: argparse.Namespace) -> int:
         """Write the data set and say what it holds; return 0."""
-        from edgescope.models.image import photo_set
+        from edgescope.models.image import photos
 
         width, height = args.size
-        recipe = photo_set.Recipe(
+        recipe = photos.Recipe(
             args.count, width, height, args.photographs, packed=args.packed, grey=args.grey, seed=args.seed
         )
-        about = photo_set.write(args.folder, recipe)
+        about = photos.write_set(args.folder, recipe)
         if args.json:
             print(json.dumps(about, indent=1))
             return 0

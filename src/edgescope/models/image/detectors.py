@@ -1,23 +1,33 @@
-"""An object detector of the size and shape of YOLOv8n, in PyTorch, written from the published architecture.
+"""Two object detectors in PyTorch, written from published architectures: one of YOLOv8n's size and shape, and SSD300.
 
-The sources are public: the published layer table and multiples of the architecture (a stem and four
+The sources of the first are public: the published layer table and multiples of the architecture (a stem and four
 stages of widths 16, 32, 64, 128, 256, each halving the image; 1, 2, 2, 1 bottlenecks in them), cross-stage partial
 blocks (Wang et al., arXiv 1911.11929) whose every bottleneck is kept and concatenated, pooling of growing reach at the
 end (He et al., arXiv 1406.4729), features passed down and up again (Liu et al., arXiv 1803.01534), one head for classes
 and one for boxes (Ge et al., arXiv 2107.08430), without anchor shapes, and each side of a box as the mean of a
 distribution over 16 distances (Li et al., arXiv 2006.04388). No weights and no line of the usual implementation are in
-it: that is AGPL-3.0, and a user who has it gives edgescope its .onnx file or a callable.
+it: that is AGPL-3.0, and a user who has it gives edgescope its .onnx file or a callable. Its outputs are boxes in
+pixels and scores, and an engine computes all of them.
 
-The outputs are boxes in pixels and scores, and an engine computes all of them. Suppressing overlapping boxes depends
-on the data and stays outside.
+SSD300 (Liu et al., arXiv 1512.02325, and the table in NVIDIA's model card) is ResNet-50 up to its fourth stage, whose
+first block keeps the size and gives 1024 channels of 38 x 38; five more blocks give 19, 10, 5, 3 and 1 cells a side.
+Two convolutions per map give the moves of its default boxes and 81 logits of each. Its images are float32 RGB,
+2 * (x / 255) - 1.
+
+Decoding and suppressing overlapping boxes depend on the data and stay outside (models/boxes/families.py).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
-SIZE = 640
+from edgescope.models.boxes.families import BOXES_PER_CELL
+from edgescope.models.image import torchvision_compat
+
+DETECTOR_SIZE = 640
 STRIDES = (8, 16, 32)
 DISTANCES = 16
 """Number of distances, in strides, from a point to a side of its box that the box head weighs."""
@@ -153,7 +163,7 @@ class Detector(nn.Module):
         super().__init__()
         self.backbone, self.neck = Backbone(), Neck()
         self.heads = nn.ModuleList(Head(width, classes) for width in (64, 128, 256))
-        points, strides = grid()
+        points, strides = points_of_strides()
         self.register_buffer("points", points, persistent=False)
         self.register_buffer("strides", strides, persistent=False)
         self.register_buffer("distances", torch.arange(DISTANCES).float(), persistent=False)
@@ -184,12 +194,72 @@ class Detector(nn.Module):
         return torch.cat([centre, before + after], 1) * self.strides.float()
 
 
-def grid() -> tuple[torch.Tensor, torch.Tensor]:
+def points_of_strides() -> tuple[torch.Tensor, torch.Tensor]:
     """Return the points' x and y in strides, (2, 8400), and their strides in pixels, (8400,), fine ones first."""
     points, strides = [], []
     for stride in STRIDES:
-        along = torch.arange(SIZE // stride) + 0.5
+        along = torch.arange(DETECTOR_SIZE // stride) + 0.5
         y, x = torch.meshgrid(along, along, indexing="ij")
         points.append(torch.stack([x.flatten(), y.flatten()]))
         strides.append(torch.full((x.numel(),), float(stride)))
     return torch.cat(points, 1), torch.cat(strides)
+
+
+CHANNELS = (1024, 512, 512, 256, 256, 256)
+"""Channels of the six feature maps."""
+NARROW = (256, 256, 128, 128, 128)
+"""Channels within each of the five blocks."""
+SHRINKING = 3
+"""Blocks that halve the map with stride 2; the last two lose its border instead."""
+
+
+class Ssd300(nn.Module):
+    """Maps images (N, 3, 300, 300) to moves (N, 4, 8732) and logits (N, classes, 8732), class 0 the background."""
+
+    def __init__(self, classes: int = 81) -> None:
+        super().__init__()
+        self.classes = classes
+        self.backbone = _backbone()
+        self.blocks = nn.ModuleList(
+            _block(CHANNELS[i], NARROW[i], CHANNELS[i + 1], shrinks=i < SHRINKING) for i in range(len(NARROW))
+        )
+        pairs = list(zip(CHANNELS, BOXES_PER_CELL, strict=True))
+        self.moves = nn.ModuleList(nn.Conv2d(width, 4 * boxes, 3, padding=1) for width, boxes in pairs)
+        self.logits = nn.ModuleList(nn.Conv2d(width, classes * boxes, 3, padding=1) for width, boxes in pairs)
+
+    def features(self, images: torch.Tensor) -> list[torch.Tensor]:
+        """Return the six feature maps."""
+        maps = [self.backbone(images)]
+        for block in self.blocks:
+            maps.append(block(maps[-1]))
+        return maps
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return moves and logits of all default boxes."""
+        maps, n = self.features(images), images.shape[0]
+        moves = [head(x).reshape(n, 4, -1) for head, x in zip(self.moves, maps, strict=True)]
+        logits = [head(x).reshape(n, self.classes, -1) for head, x in zip(self.logits, maps, strict=True)]
+        return torch.cat(moves, 2), torch.cat(logits, 2)
+
+
+def _backbone() -> nn.Sequential:
+    """Return ResNet-50 without its last stage, the stage before it at a stride of 1."""
+    whole: Any = torchvision_compat.torchvision().models.resnet50(weights=None)
+    first = whole.layer3[0]
+    for layer in (first.conv2, first.downsample[0]):
+        layer.stride = (1, 1)
+    stem = (whole.conv1, whole.bn1, whole.relu, whole.maxpool)
+    return nn.Sequential(*stem, whole.layer1, whole.layer2, whole.layer3)
+
+
+def _block(inside: int, narrow: int, outside: int, *, shrinks: bool) -> nn.Sequential:
+    """Return a 1x1 convolution to fewer channels and a 3x3 one that makes the map smaller."""
+    stride, padding = (2, 1) if shrinks else (1, 0)
+    return nn.Sequential(
+        nn.Conv2d(inside, narrow, 1, bias=False),
+        nn.BatchNorm2d(narrow),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(narrow, outside, 3, stride, padding, bias=False),
+        nn.BatchNorm2d(outside),
+        nn.ReLU(inplace=True),
+    )
