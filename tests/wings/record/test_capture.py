@@ -168,12 +168,12 @@ for name in recording.shipped():
     root = devices["replayed"].stage.root
     base[0] = str(root) + "/"
     for key, device in devices.items():
-        replay.machine()
-        for spec in replay.sources(os.getpid()):
+        device.machine()
+        for spec in device.sources(os.getpid()):
             module, cls = spec.target.split(":")
             getattr(importlib.import_module(module), cls)(**spec.kwargs).read()
         if hasattr(device, "throttle_watch"):
-            with replay.throttle_watch():
+            with device.throttle_watch():
                 pass
     base[0] = ""
 own = f"proc/{os.getpid()}/"
