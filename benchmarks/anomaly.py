@@ -42,7 +42,7 @@ from edgescope.wings.anomaly.features import Engine
 from edgescope.wings.anomaly.generate import write_film
 from edgescope.wings.anomaly.preparation import Preparation, preparation
 from edgescope.wings.anomaly.videos import Video
-from edgescope.wings.studies.anomaly_detection import cells as chain
+from edgescope.wings.studies.anomaly_detection import study as chain
 from edgescope.wings.studies.page import document
 from edgescope.wings.studies.paper import papers
 from edgescope.wings.video import verb as watch

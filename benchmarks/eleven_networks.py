@@ -37,7 +37,7 @@ from edgescope.backends.pytorch import cuda, fold
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.verify.measures import centred_l2
-from edgescope.wings.studies.jetson_nano.printed import study
+from edgescope.wings.studies.jetson_nano.table import study
 
 TIMED_S, TRACED, TOP = 0.5, 40, 12
 GATE = 8

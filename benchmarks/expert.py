@@ -35,8 +35,7 @@ from edgescope.stats.alternation import mean_ratio
 from edgescope.store.results import Store
 from edgescope.verify.judge import L2_CEILING
 from edgescope.wings.doctor import ceilings
-from edgescope.wings.studies.jetson_nano.printed import study
-from edgescope.wings.studies.jetson_nano.table import picked
+from edgescope.wings.studies.jetson_nano.table import picked, study
 
 LEFT_OUT = "left out"
 """How the reason begins where an expert's arm was not asked, though it could have been."""

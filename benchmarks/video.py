@@ -46,7 +46,7 @@ from edgescope.store.results import Store
 from edgescope.study import grid
 from edgescope.wings.studies.page import of
 from edgescope.wings.studies.paper import papers
-from edgescope.wings.studies.video_ladder import cells, climb
+from edgescope.wings.studies.video_ladder import climb, study
 from edgescope.wings.video import what_if
 from edgescope.wings.video.flow import POLICIES, Flow, FlowWork, Stage, Threaded
 from edgescope.wings.video.pipeline import Pipeline, planned, supported
@@ -255,8 +255,8 @@ def levels() -> None:
     args = parser.parse_args()
     if args.brief:
         what_if.ROUNDS, what_if.FEWEST, what_if.LONGEST_S = 3, 2, 12.0
-    model, film = args.model or cells.MODELS[args.device], pinned(args.source) if args.source else ""
-    paper = papers()[cells.NAME]
+    model, film = args.model or study.MODELS[args.device], pinned(args.source) if args.source else ""
+    paper = papers()[study.NAME]
     steps, start = climb.levels(paper, args.device), time.monotonic()
     store = Store(args.store) if args.store else None
     seen = {result.trial.id: result for result in store.results()} if store else {}
@@ -289,12 +289,12 @@ def levels() -> None:
         )
         print(f"{told} {result.reason or ''}", file=sys.stderr, flush=True)
     if args.page:
-        save(of(paper, cells.told(paper, found, model, args.device)), args.page)
+        save(of(paper, study.told(paper, found, model, args.device)), args.page)
     first, top = found.rungs[0], found.kept[-1]
-    whole = cells.gain(found, top, first)
-    rows = cells.records(found)
-    alone = [rows[top.level.number][f"{name}_alone_fps"] for name in cells.STAGES]
-    rate = cells.metric(top, "pipeline_fps")
+    whole = study.gain(found, top, first)
+    rows = study.records(found)
+    alone = [rows[top.level.number][f"{name}_alone_fps"] for name in study.STAGES]
+    rate = study.metric(top, "pipeline_fps")
     engine = rows[top.level.number]["infer_alone_fps"]
     known = [each for each in alone if each]
     reached = rate.value / min(known) if known and isinstance(rate, Measured) else None
@@ -335,7 +335,7 @@ def top(device: str, model: str, film: str, batch: int) -> Trial:
     trial = Trial(
         model=model, device=device, workload="video", workload_options={"source": film}, **climb.TIMES
     )
-    for level in climb.levels(papers()[cells.NAME], device):
+    for level in climb.levels(papers()[study.NAME], device):
         if not level.stays and "source" not in level.changes.get("workload_options", {}):
             trial = climb.changed(trial, level.changes, film)
     return replace(trial, batch=batch)
@@ -414,7 +414,7 @@ def top_level() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     start, film = time.monotonic(), pinned(args.source)
-    model = args.model or cells.MODELS[args.device]
+    model = args.model or study.MODELS[args.device]
     found: dict[str, Any] = {}
     for name, differs in SETTINGS.items():
         if time.monotonic() - start > args.seconds:

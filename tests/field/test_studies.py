@@ -14,7 +14,7 @@ from edgescope.cli.main import main
 from edgescope.errors import ExitCode
 from edgescope.records import Absent, Machine, Measured, Trial, Window
 from edgescope.store.results import Store
-from edgescope.wings.studies.edge_training import cells as grid
+from edgescope.wings.studies.edge_training import study as grid
 from making import result
 
 BARE = {"queries": None, "window": None, "readings": None}
@@ -195,7 +195,7 @@ def test_a_gain_is_not_predicted_from_two_queries(tmp_path, capsys):
 )
 def test_memory_that_cpu_and_gpu_share_counts(unified):
     """The resident set of a process leaves out what CUDA took of the same memory."""
-    from edgescope.wings.studies.anomaly_detection import cells as chain
+    from edgescope.wings.studies.anomaly_detection import study as chain
     from edgescope.wings.studies.paper import papers
 
     paper = papers()["anomaly"]

@@ -14,7 +14,7 @@ from edgescope.analysis.finding import Bound, Confidence, Diagnosis, Finding, Re
 from edgescope.backends.pytorch import ceilings as measuring
 from edgescope.records import Absent, Machine, Measured, Trial
 from edgescope.wings.doctor import ceilings as runner
-from edgescope.wings.studies.jetson_nano.printed import study
+from edgescope.wings.studies.jetson_nano.table import study
 from making import result
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

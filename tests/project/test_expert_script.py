@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from edgescope.records import Trial
-from edgescope.wings.studies.jetson_nano.printed import study
+from edgescope.wings.studies.jetson_nano.table import study
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import by_hand

@@ -17,7 +17,7 @@ COUNTS_UP = {
         "wings.trace.program.Seen",
         "wings.datasets.coco._Annotations",
         "wings.doctor.report.WatchedSource",
-        "wings.studies.anomaly_detection.cells.Cell",
+        "wings.studies.anomaly_detection.study.Cell",
     ),
     *(
         "wings.studies.video_ladder.climb.Climbed",

@@ -7,8 +7,7 @@ import pytest
 from edgescope.bench.parts import HERE
 from edgescope.records import Measured, Status, Trial
 from edgescope.report import html, markdown
-from edgescope.wings.studies.anomaly_detection import cells as chain
-from edgescope.wings.studies.anomaly_detection import claims
+from edgescope.wings.studies.anomaly_detection import study
 from edgescope.wings.studies.claim import Answer
 from edgescope.wings.studies.page import document
 from edgescope.wings.studies.paper import papers
@@ -40,11 +39,11 @@ def made(trial: Trial, rate: float, **keys):
 
 
 def world(device="cpu", part="all", rate=rate_of, **keys):
-    return [made(trial, rate(trial), **keys) for trial in chain.planned(PAPER, device=device, part=part)]
+    return [made(trial, rate(trial), **keys) for trial in study.planned(PAPER, device=device, part=part)]
 
 
 def test_the_plan_measures_engines_in_rounds_and_each_question_once():
-    trials = chain.planned(PAPER)
+    trials = study.planned(PAPER)
     assert len({trial.id for trial in trials}) == len(trials)
     engines = [t for t in trials if t.replicate]
     assert {t.replicate for t in engines} == {1, 2} and len(engines) == 2 * 4
@@ -57,35 +56,35 @@ def test_the_plan_measures_engines_in_rounds_and_each_question_once():
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_planned_trial_is_one_that_the_workload_accepts(device):
-    for trial in chain.planned(PAPER, device=device):
+    for trial in study.planned(PAPER, device=device):
         plan = pipeline.planned(trial, HERE)
         pipeline.supported(plan)
         assert plan.trials[-1].model == trial.workload_options["head"]
 
 
 def test_what_is_stored_is_told_apart():
-    cells = chain.measured(PAPER, world(), "cpu")
+    cells = study.measured(PAPER, world(), "cpu")
     assert all(cell.runs for cell in cells.every)
     assert [len(cell.runs) for cell in cells.of("engines")] == [3, 3, 3, 3]
     other = Trial(model="i3d_r50_nl", workload="video", workload_options={"head": "rtfm", "stride": 4})
-    assert chain.wanted(other) and not chain.wanted(Trial(model="i3d_r50_nl"))
-    assert chain.measured(PAPER, [made(other, 5.0)], "cpu").fastest is None
+    assert study.wanted(other) and not study.wanted(Trial(model="i3d_r50_nl"))
+    assert study.measured(PAPER, [made(other, 5.0)], "cpu").fastest is None
     assert cells.fastest.engine == "openvino bf16"
 
 
 def test_the_claims_hold_on_a_fast_machine_and_not_on_a_slow_one():
-    fast = chain.measured(PAPER, world(rate=lambda t: 10 * rate_of(t)), "cpu")
-    assert claims.real_time(fast).answer is Answer.HOLDS
-    assert claims.optimised(fast).answer is Answer.HOLDS
-    assert claims.memory(fast).answer is Answer.HOLDS
-    slow = chain.measured(PAPER, world(rate=lambda t: 1.0, memory=5e9), "cpu")
-    assert claims.real_time(slow).answer is Answer.FAILS
-    assert claims.optimised(slow).answer is not Answer.HOLDS
-    assert claims.memory(slow).answer is Answer.FAILS
-    worse = chain.measured(PAPER, world(rate=lambda t: 2.0 if t.backend == "torch_eager" else 1.0), "cpu")
-    assert claims.optimised(worse).answer is Answer.FAILS
-    nothing = chain.measured(PAPER, [], "cpu")
-    assert {rule(nothing).answer for rule in (claims.real_time, claims.optimised, claims.memory)} == {
+    fast = study.measured(PAPER, world(rate=lambda t: 10 * rate_of(t)), "cpu")
+    assert study.real_time(fast).answer is Answer.HOLDS
+    assert study.optimised(fast).answer is Answer.HOLDS
+    assert study.memory(fast).answer is Answer.HOLDS
+    slow = study.measured(PAPER, world(rate=lambda t: 1.0, memory=5e9), "cpu")
+    assert study.real_time(slow).answer is Answer.FAILS
+    assert study.optimised(slow).answer is not Answer.HOLDS
+    assert study.memory(slow).answer is Answer.FAILS
+    worse = study.measured(PAPER, world(rate=lambda t: 2.0 if t.backend == "torch_eager" else 1.0), "cpu")
+    assert study.optimised(worse).answer is Answer.FAILS
+    nothing = study.measured(PAPER, [], "cpu")
+    assert {rule(nothing).answer for rule in (study.real_time, study.optimised, study.memory)} == {
         Answer.UNKNOWN
     }
 
@@ -126,5 +125,5 @@ def test_an_empty_store_says_what_to_run():
 
 
 def test_another_device_has_cells_of_its_own():
-    cells = chain.measured(PAPER, [replace(r, trial=r.trial) for r in world("cuda")], "cuda")
-    assert cells.fastest.engine == "tensorrt fp16" and not chain.measured(PAPER, world("cuda"), "cpu").fastest
+    cells = study.measured(PAPER, [replace(r, trial=r.trial) for r in world("cuda")], "cuda")
+    assert cells.fastest.engine == "tensorrt fp16" and not study.measured(PAPER, world("cuda"), "cpu").fastest

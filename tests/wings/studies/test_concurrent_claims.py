@@ -11,8 +11,7 @@ from edgescope.analysis.run.usage import activity
 from edgescope.records import Channel, Machine, Measured, Readings, Result, Status, Window
 from edgescope.wings.studies.claim import Answer, Found, Voice, heard
 from edgescope.wings.studies.paper import paper
-from edgescope.wings.studies.sweep_table import sweep_table
-from edgescope.wings.studies.voices import megabytes, usable_cores
+from edgescope.wings.studies.sweep_table import megabytes, sweep_table, usable_cores
 
 HOLDS, FAILS, UNSURE, UNKNOWN = Answer
 GRID = gpu_trials()

@@ -8,8 +8,7 @@ import pytest
 from edgescope.records import Measured, Status, Trust
 from edgescope.report import data, terminal
 from edgescope.wings.studies.claim import Answer
-from edgescope.wings.studies.edge_training import cells as grid
-from edgescope.wings.studies.edge_training import claims
+from edgescope.wings.studies.edge_training import study as grid
 from edgescope.wings.studies.page import document
 from edgescope.wings.studies.paper import papers
 
@@ -51,8 +50,7 @@ def world(tmp_path, monkeypatch):
 def answers(results):
     table = grid.table(results)
     return {
-        name: getattr(claims, name)(table).answer
-        for name in (c.key for c in PAPER.claims if not c.unmeasured)
+        name: getattr(grid, name)(table).answer for name in (c.key for c in PAPER.claims if not c.unmeasured)
     }
 
 

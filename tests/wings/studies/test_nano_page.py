@@ -14,9 +14,9 @@ import pytest
 from edgescope.records import Measured
 from edgescope.report import save, terminal
 from edgescope.report.document import Document, Figure
-from edgescope.wings.studies.jetson_nano import cells
-from edgescope.wings.studies.jetson_nano.printed import study as printed
+from edgescope.wings.studies.jetson_nano import study as page_of
 from edgescope.wings.studies.jetson_nano.table import NanoTable, nano_table
+from edgescope.wings.studies.jetson_nano.table import study as printed
 from edgescope.wings.studies.page import of
 from edgescope.wings.studies.paper import paper
 from made_results import KINDS, study
@@ -24,7 +24,7 @@ from made_results import KINDS, study
 
 def shown(found: NanoTable, command: str = "") -> Document:
     nano = paper("jetson_nano")
-    return of(nano, cells.told(nano, found), command)
+    return of(nano, page_of.told(nano, found), command)
 
 
 def beside_study(found: NanoTable) -> Any:
@@ -97,7 +97,7 @@ def test_all_marks_lie_inside_the_axis_and_one_wild_whisker_does_not_squash_them
 
 
 def test_a_disturbed_machine_is_named_in_the_first_paragraph(found: NanoTable) -> None:
-    assert cells.disturbed(found) == []
+    assert page_of.disturbed(found) == []
     row = replace(found.rows[0], verdicts=("CLEAN", "DISTURBED"))
     page = shown(replace(found, rows=(row, *found.rows[1:])))
     for verbose in (False, True):

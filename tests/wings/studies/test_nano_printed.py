@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.models import zoo
-from edgescope.wings.studies.jetson_nano.printed import MISPRINT, StudyRow, study
+from edgescope.wings.studies.jetson_nano.table import MISPRINT, StudyRow, study
 
 ROWS = {r.ours: r for r in study().rows}
 CLASSIFIERS = [m for m, r in ROWS.items() if not r.rebuilt]

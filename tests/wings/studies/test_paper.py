@@ -57,7 +57,7 @@ unmeasured = "needs a profiler"
 CLAIMS = """
 from edgescope.analysis.cells.concurrency import over_batches
 from edgescope.wings.studies.claim import Claim
-from edgescope.wings.studies.voices import ends
+from edgescope.wings.studies.sweep_table import ends
 
 energy = Claim(
     ends(over_batches, "energy_per_sample_j", ("takes", "the energy a sample of"), rises=False),
@@ -72,7 +72,7 @@ def third(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "papers" / "third_paper"
     folder.mkdir(parents=True)
     (folder / "paper.toml").write_text(THIRD)
-    (folder / "claims.py").write_text(CLAIMS)
+    (folder / "study.py").write_text(CLAIMS)
     monkeypatch.setattr(
         edgescope.wings.studies, "__path__", [*edgescope.wings.studies.__path__, str(folder.parent)]
     )

@@ -8,7 +8,7 @@ import pytest
 from edgescope.records import Measured, Status, Trial, Verification
 from edgescope.wings.studies.page import document, of
 from edgescope.wings.studies.paper import papers
-from edgescope.wings.studies.video_ladder import cells, climb
+from edgescope.wings.studies.video_ladder import climb, study
 
 PAPER = papers()["ladder"]
 
@@ -32,8 +32,8 @@ def result(trial: Trial, rate: float | None = None, status: Status = Status.OK) 
     rate = rate_of(trial) if rate is None else rate
     check = Verification(True, "box_agreement", {"frame_agreement": Measured(0.99, "1")}, 0.9, "")
     metrics = {"throughput_sps": Measured(rate, "samples/s"), "pipeline_fps": Measured(rate, "frames/s")}
-    metrics |= {f"{name}_alone_fps": Measured(rate * 1.1, "frames/s") for name in cells.STAGES}
-    metrics |= {f"{name}_free_gain": Measured(1.1, "ratio") for name in cells.STAGES}
+    metrics |= {f"{name}_alone_fps": Measured(rate * 1.1, "frames/s") for name in study.STAGES}
+    metrics |= {f"{name}_free_gain": Measured(1.1, "ratio") for name in study.STAGES}
     return SimpleNamespace(
         trial=trial,
         status=status,
@@ -61,7 +61,7 @@ def whole(device: str, bad: str = "") -> tuple[climb.Climbed, list[Trial]]:
 
 
 def drawn(found: climb.Climbed, name: str):
-    parts = of(PAPER, cells.told(PAPER, found, "net", "cuda")).parts
+    parts = of(PAPER, study.told(PAPER, found, "net", "cuda")).parts
     return next(part for part in parts if getattr(part, "name", "") == name).draw()
 
 
@@ -82,7 +82,7 @@ def test_a_change_that_loses_is_shown_and_left_out_of_the_next_levels():
     assert lost.level.title == "reduced precision" and lost.good and not lost.kept
     assert all(rung.trial.precision == "fp32" for rung in found.rungs[5:])
     assert found.rungs[5].over == 3
-    assert "reduced precision loses here" in " ".join(cells.notes(found))
+    assert "reduced precision loses here" in " ".join(study.notes(found))
 
 
 def test_the_batch_is_the_one_at_which_inference_stops_gaining():
@@ -120,7 +120,7 @@ def test_a_look_that_decides_nothing_is_followed_by_runs_in_turns(first, then, k
 def test_what_changes_nothing_on_a_device_says_why():
     found, _ = whole("cpu")
     assert found.rungs[1].trial is None
-    assert cells.line(found, found.rungs[1]) == (
+    assert study.line(found, found.rungs[1]) == (
         "1 outputs copied once: no change here (outputs are in the host's memory already)"
     )
 
@@ -130,14 +130,14 @@ def test_a_level_with_wrong_outputs_is_not_built_upon():
     rung = found.rungs[5]
     assert not rung.good and not rung.kept and not rung.rounds
     assert "nvdec" not in str(found.kept[-1].trial.workload_options["source"])
-    assert "did not run (it broke)" in cells.line(found, rung)
+    assert "did not run (it broke)" in study.line(found, rung)
 
 
 def test_the_document_gives_the_whole_gain_and_the_ceiling():
     found, _ = whole("cuda")
-    page = of(PAPER, cells.told(PAPER, found, "net", "cuda"))
+    page = of(PAPER, study.told(PAPER, found, "net", "cuda"))
     assert page.data["levels"][-1]["over_baseline"][0] == pytest.approx(rate_of(found.kept[-1].trial) / 2.0)
-    assert cells._ceiling(found).startswith("91% of what its slowest stage, decode, does alone")
+    assert study._ceiling(found).startswith("91% of what its slowest stage, decode, does alone")
     assert page.data["levels"][0]["Nano_fps"] == 1.09
     (pictures,) = [part for part in page.parts if getattr(part, "title", "") == "What the top level finds"]
     assert pictures.parts[0].items == (("data:image/jpeg;base64,AAAA", "frame 3: 1 box"),)
@@ -163,12 +163,12 @@ def test_the_waterfall_has_a_bar_for_each_stage_and_level():
     pytest.importorskip("plotly")
     found, _ = whole("cuda")
     for rung in found.rungs:
-        for name in cells.STAGES:
+        for name in study.STAGES:
             rung.look.metrics[f"{name}_s"] = Measured(0.008, "s")
     figure = drawn(found, "waterfall")
-    assert [trace.name for trace in figure.data] == [*cells.STAGES, "at full rate"]
+    assert [trace.name for trace in figure.data] == [*study.STAGES, "at full rate"]
     assert figure.data[0].x[3] == pytest.approx(1.0)  # 8 ms for a unit of eight frames
-    for name in cells.STAGES:
+    for name in study.STAGES:
         found.rungs[0].look.metrics[f"{name}_s"] = Measured(0.1, "s")
     figure = drawn(found, "waterfall")
     assert figure.data[0].x[0] == figure.data[0].x[7] == pytest.approx(25.0)
@@ -176,4 +176,4 @@ def test_the_waterfall_has_a_bar_for_each_stage_and_level():
     found.rungs[0].look.metrics["infer_device_s"] = Measured(0.02, "s")
     figure = drawn(found, "waterfall")
     assert figure.data[2].y[1] == "0 on the device" and figure.data[2].x[1] == pytest.approx(5.0)
-    assert figure.data[0].x[1] is None and cells.records(found)[0]["infer_device_s"] == 0.02
+    assert figure.data[0].x[1] is None and study.records(found)[0]["infer_device_s"] == 0.02

@@ -3,8 +3,8 @@
     paper.toml    [paper] its name on the command line, title, source, boards; [options.NAME] flags of its own;
                   [[number]] its figures, each with its board and its source; [[claim]] what it claims;
                   [[part]] its page: tables and figures as data (page.py)
-    claims.py     one rule for each claim, under the claim's key (claim.py); a claim with `unmeasured` needs none
-    cells.py      only if the study is no sweep over precision, batch, processes and sharing (sweep.py, sweep.toml):
+    study.py      one rule for each claim, under the claim's key (claim.py); a claim with `unmeasured` needs none;
+                  and if the study is no sweep over precision, batch, processes and sharing (sweep.py, sweep.toml):
                   wanted(trial, models, ...) -> bool, which stored results belong to it
                   content(paper, results, ...) -> Content, what its page says of them (page.py)
                   planned(paper, ...) -> trials, what --run measures, if `measured_by` is plan
@@ -19,7 +19,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -110,14 +109,14 @@ class Paper:
 
     @property
     def own(self) -> ModuleType:
-        """Return the module that knows its results: its own cells.py, or sweep."""
-        cells = f"{__package__}.{self.folder}.cells"
-        return importlib.import_module(cells if find_spec(cells) else f"{__package__}.sweep")
+        """Return the module that knows its results: its own study.py, or sweep."""
+        mine = self.judges
+        return mine if hasattr(mine, "content") else importlib.import_module(f"{__package__}.sweep")
 
     @property
     def judges(self) -> ModuleType:
         """Return the module with the rules of its claims."""
-        return importlib.import_module(f"{__package__}.{self.folder}.claims")
+        return importlib.import_module(f"{__package__}.{self.folder}.study")
 
 
 @cache

@@ -43,8 +43,7 @@ from edgescope.wings.studies import paper as published
 from edgescope.wings.studies.claim import Answer, brief
 from edgescope.wings.studies.page import Content, Reading, where
 from edgescope.wings.studies.paper import Number, Paper
-from edgescope.wings.studies.sweep_table import SweepTable, WarmRatio, sweep_table
-from edgescope.wings.studies.voices import memory_words
+from edgescope.wings.studies.sweep_table import SweepTable, WarmRatio, memory_words, sweep_table
 
 WHISKERS = "Whiskers are 95 % intervals; hovering shows where they come from, and each cell's verdict."
 THEIRS = " Open grey diamonds are the paper's recovered figures: other boards, so they cannot be compared."

@@ -16,11 +16,11 @@ from edgescope.report.document import Document
 from edgescope.runner.builds import Waiting
 from edgescope.runner.setup import Setup, Stored, check_modes, store_of
 from edgescope.study import grid
-from edgescope.wings.studies.edge_training import cells as training
+from edgescope.wings.studies.edge_training import study as training
 from edgescope.wings.studies.page import of, study
 from edgescope.wings.studies.paper import papers
-from edgescope.wings.studies.video_ladder import cells as levels
 from edgescope.wings.studies.video_ladder import climb
+from edgescope.wings.studies.video_ladder import study as levels
 
 BUDGET_S = 1200.0
 

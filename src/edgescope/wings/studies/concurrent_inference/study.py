@@ -26,11 +26,12 @@ from edgescope.analysis.cells.sharing_gain import digits, times
 from edgescope.command import bench_command
 from edgescope.records import Absent, Measured, Status
 from edgescope.wings.studies.claim import Answer, Claim, Found, Voice, brief, heard, held, per_cent, unknown
-from edgescope.wings.studies.sweep_table import SweepTable, file_name
-from edgescope.wings.studies.voices import (
+from edgescope.wings.studies.sweep_table import (
+    SweepTable,
     at,
     each,
     ends,
+    file_name,
     line_words,
     megabytes,
     memory_words,

@@ -13,8 +13,7 @@ from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
 from edgescope.report.document import Cell, Mark, Tile
 from edgescope.wings.studies.jetson_nano import table
-from edgescope.wings.studies.jetson_nano.printed import StudyRow, study
-from edgescope.wings.studies.jetson_nano.table import TIMES, NanoRow, NanoTable, nano_table
+from edgescope.wings.studies.jetson_nano.table import TIMES, NanoRow, NanoTable, StudyRow, nano_table, study
 from edgescope.wings.studies.page import Content, Reading, where
 from edgescope.wings.studies.paper import Paper
 

@@ -1,1 +1,0 @@
-"""Concurrent inference on edge GPUs: precision, batch and processes."""

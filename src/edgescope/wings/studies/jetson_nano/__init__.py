@@ -1,1 +1,0 @@
-"""Optimising vision models for a Jetson Nano."""
