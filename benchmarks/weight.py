@@ -1,6 +1,7 @@
 """What edgescope itself weighs beside a bare script of the same work: memory, start, and the time of a whole call.
 
     python benchmarks/weight.py memory|start [--source OTHER_CHECKOUT] [--json FILE]
+    python benchmarks/weight.py cells
     python benchmarks/weight.py against --source OTHER_CHECKOUT [--json FILE]
 
 Both sides of a comparison take turns, in processes of their own, with their bytecode compiled beforehand. Memory is the
@@ -425,6 +426,51 @@ def _against(sources: dict[str, Path], folder: Path, rounds: int) -> dict[str, A
     return figures
 
 
+CELLS = """
+import sys, tempfile
+from dataclasses import replace
+import psutil
+import edgescope
+from edgescope.bench import here
+from edgescope.records import Measured, Result, Status, Trial
+from edgescope.runner.run import ExperimentRunner
+from edgescope.runner.setup import Setup
+many, machine = int(sys.argv[1]), here()
+class AtOnce:
+    def prepare(self, trial, limits):
+        return None
+    def run(self, trial, limits):
+        metrics = {f"latency_p{q}_s": Measured(q * 1e-5, "s", 1e-5, 1e-3, 1000) for q in range(50, 100)}
+        return replace(Result.begun(trial, machine, Status.OK), metrics=metrics)
+Setup.cells = lambda self, store: ExperimentRunner(store, self.limits, AtOnce(), machine, say=self.tell)
+held = []
+def show(result):
+    held.append(psutil.Process().memory_info().rss)
+trials = [Trial(model="null", backend="null", batch=n + 1) for n in range(many)]
+with tempfile.TemporaryDirectory() as folder:
+    edgescope.sweep(trials, store=folder, show=show)
+print((held[-1] - held[many // 10]) / (many - 1 - many // 10))
+"""
+GROWTH_BYTES = 500
+
+
+def cells() -> int:
+    """By how many bytes a sweep's parent grows with each cell that it measured and stored.
+
+    The cells answer at once, so that a thousand of them take minutes; everything else is the sweep's own: order, locks,
+    the store on disk, estimates, memory forecasts. Target: 5 MB for 10,000 cells.
+    """
+    parser = argparse.ArgumentParser(description=facts.text(cells))
+    parser.add_argument("--cells", type=int, default=2000)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        found = timed(python("-c", CELLS, str(args.cells)), environment(facts.ROOT, Path(place)), Path(place))
+    grown = float(found["said"])
+    figures = {"cells": args.cells, "bytes_a_cell": grown, "cpu_s": found["cpu_s"], "wall_s": found["wall_s"]}
+    facts.publish("weight/cells", figures, met=grown <= GROWTH_BYTES)
+    return 0 if grown <= GROWTH_BYTES else 1
+
+
 def _measured(command: Callable[[], int], run: Callable[..., tuple[dict[str, Any], bool]], name: str) -> int:
     parser = argparse.ArgumentParser(description=facts.text(command))
     parser.add_argument("--source", type=Path, help="a checkout measured besides, as `before`")
@@ -450,4 +496,4 @@ def _measured(command: Callable[[], int], run: Callable[..., tuple[dict[str, Any
 
 
 if __name__ == "__main__":
-    facts.chosen(memory, start, against)
+    facts.chosen(memory, start, cells, against)

@@ -1,6 +1,7 @@
 """The table of metrics: what it may say, and that one more table is seen everywhere."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from edgescope.report.chapter import chapter
 from edgescope.report.result import listing
 from edgescope.report.variants import document
 from edgescope.wings.recommend import page as recommendation
-from edgescope.wings.recommend.candidates import belongs, choices, load
+from edgescope.wings.recommend.candidates import choices, load
 from making import result
 
 FETCH = """
@@ -125,7 +126,7 @@ def test_every_word_of_a_constraint_and_an_objective_is_one_metrics_own():
 
 def test_cells_of_two_workloads_answer_two_questions():
     training, inference = (steps("null", 0.01, work)[0].trial for work in ("training", "inference"))
-    assert belongs(training, load(training)) and not belongs(training, load(inference))
+    assert load(training) == load(replace(training, replicate=3)) != load(inference)
     assert in_words(training).startswith("training, ") and setup(training) != setup(inference)
 
 

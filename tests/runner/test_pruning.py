@@ -328,7 +328,7 @@ def test_one_more_sample_takes_the_smallest_slope_at_equal_processes():
     ]
     names = ["processes_pss_bytes"]
     need = Forecast(Room(0.0), seen).need(trial(5, 3), names)
-    assert need.bytes == (280 + 120) + 3 * 20 * 2 and need.by.trial == trial(3, 2)
+    assert need.bytes == (280 + 120) + 3 * 20 * 2 and memory.size(need.by) == (3, 2, 1)
     seen.append(held(4, 1, 164.0))  # the two largest batches count: 4 bytes a sample
     assert Forecast(Room(0.0), seen).need(trial(6, 1), names).bytes == 164 + 4 * 2
     falls = [held(1, 1, 100.0), held(1, 2, 90.0), held(2, 1, 80.0)]
@@ -400,7 +400,8 @@ def test_what_ran_out_is_told_at_its_smallest_and_by_its_size():
     ]
     sieve = Exhausted(made)
     assert (
-        sieve.smaller(trial(8, 8, in_flight=8)) is made[1] and sieve.smaller(trial(4, 2, in_flight=1)) is None
+        memory.size(sieve.smaller(trial(8, 8, in_flight=8))) == (2, 4, 3)
+        and sieve.smaller(trial(4, 2, in_flight=1)) is None
     )
     assert memory.sized(made[0].trial) == "b4 P2" and memory.sized(made[1].trial) == "b2 P4 T3"
     assert memory.sized(trial(1, 1)) == "b1"

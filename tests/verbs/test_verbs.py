@@ -1,5 +1,6 @@
 """Verbs as functions: what they return, how it prints, what they store and what they do not."""
 
+import gc
 import importlib.machinery
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 import edgescope
 from edgescope import registry
 from edgescope.errors import EdgescopeError, Message, UnavailableError, UnsupportedError, UsageError
-from edgescope.records import Absent, Measured, Results, Status, Trial, answers
+from edgescope.records import Absent, Measured, Result, Results, Status, Trial, answers
 from edgescope.runner.run import UNJUDGED, ExperimentRunner
 from edgescope.runner.setup import Setup
 from edgescope.search import loop
@@ -373,3 +374,23 @@ def test_what_is_tried_next_is_built_beside_the_baseline(tmp_path, fake, monkeyp
     cells.store.save(result(next(t for t in asked if t.backend == "torch_eager")))
     optimizing._begin(model, proposal, Setup().cells(Store(tmp_path)), Setup())
     assert len(told) == 2 and len(asked) == 2
+
+
+def test_a_sweep_holds_no_result_that_it_stored(tmp_path, fake):
+    alive = []
+
+    def show(result):
+        gc.collect()
+        alive.append(sum(isinstance(each, Result) for each in gc.get_objects()))
+
+    trials = [replace(NULL, batch=n) for n in range(1, 13)]
+    found = edgescope.sweep(trials, store=tmp_path, show=show)
+    assert [r.trial.batch for r in found] == list(range(1, 13)) and found[11].status is Status.OK
+    assert alive[-1] <= alive[2]
+
+
+def test_a_result_that_somebody_removes_during_a_sweep_is_missing_from_its_answer(tmp_path, fake):
+    store = Store(tmp_path)
+    trials = [replace(NULL, batch=n) for n in (1, 2, 3)]
+    found = edgescope.sweep(trials, store=store, show=lambda r: r.trial.batch == 2 and store.remove(r))
+    assert [r.trial.batch for r in found] == [1, 3]

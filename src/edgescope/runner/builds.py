@@ -14,6 +14,7 @@ import os
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -170,6 +171,26 @@ def window(trial: Trial) -> float:
     return trial.max_s + 2 * trial.idle_s + (trial.warmup or 0.0)
 
 
+class Ahead:
+    """Trials that have yet to run, counted by what their time depends on: not all are looked at before each."""
+
+    def __init__(self, trials: Iterable[Trial]) -> None:
+        self.runs = Counter[tuple[tuple[Kind, ...], float]]()
+        """(kinds, seconds of the window) -> the number of trials."""
+        self.artifacts = Counter[str]()
+        for trial in trials:
+            self.runs[kinds(trial), window(trial)] += 1
+            self.artifacts[needed(trial)] += 1
+
+    def drop(self, trial: Trial) -> None:
+        """Take away a trial that has run."""
+        self.runs -= Counter([(kinds(trial), window(trial))])
+        artifact = needed(trial)
+        self.artifacts[artifact] -= 1
+        if not self.artifacts[artifact]:
+            del self.artifacts[artifact]
+
+
 class Pace:
     """The seconds that runs and builds took so far."""
 
@@ -191,19 +212,22 @@ class Pace:
 
     def of(self, trial: Trial) -> float | None:
         """Return the estimated seconds of a run, or None before the first run was timed."""
-        times = next((self.seconds[kind] for kind in kinds(trial) if kind in self.seconds), None)
+        return self._of(kinds(trial), window(trial))
+
+    def _of(self, known_as: Iterable[Kind], window_s: float) -> float | None:
+        times = next((self.seconds[kind] for kind in known_as if kind in self.seconds), None)
         if times:
             return statistics.median(times)
-        return statistics.median(self.overheads) + window(trial) if self.overheads else None
+        return statistics.median(self.overheads) + window_s if self.overheads else None
 
-    def left(self, trials: Iterable[Trial], between_s: float = 0.0) -> float | None:
+    def left(self, trials: Iterable[Trial] | Ahead, between_s: float = 0.0) -> float | None:
         """Return the estimated seconds of all trials, with pauses of `between_s`; None while too few were timed."""
-        trials = list(trials)
+        ahead = trials if isinstance(trials, Ahead) else Ahead(trials)
         if not self.overheads:
             return None
-        runs = sum(self.of(trial) or 0.0 for trial in trials)
-        building = self._building({needed(t) for t in trials} - self.builds.keys(), runs)
-        return None if building is None else building + runs + between_s * len(trials)
+        runs = sum(n * (self._of(*key) or 0.0) for key, n in ahead.runs.items())
+        building = self._building(ahead.artifacts.keys() - self.builds.keys(), runs)
+        return None if building is None else building + runs + between_s * ahead.runs.total()
 
     def _building(self, missing: set[str], runs: float) -> float | None:
         """Return the estimated seconds of building the missing artifacts; None if the only build so far may mislead.

@@ -20,6 +20,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Protocol
 
 import psutil
@@ -34,6 +35,9 @@ from edgescope.records import Json, Machine, Measured, Result, Role, Status, Tri
 #: Statuses of cells that ran to their end, so their memory was in use; their figures may still be wrong.
 MEASURED = (Status.OK, Status.UNSTABLE, Status.WRONG_OUTPUT)
 BOARD = "gpu_board_memory_bytes"
+NOTHING: Mapping[str, float] = MappingProxyType({})
+KNOWN = (*HOST, *GPU, *UNIFIED)
+"""The metrics of which a cell's needs are made."""
 
 
 class MemoryBudget(Protocol):
@@ -99,12 +103,30 @@ def _of_own_workers() -> int:
     return total
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a measured cell held, and its size: all that is kept of it while a sweep of ten thousand goes on."""
+
+    id: str
+    batch: int
+    processes: int
+    in_flight: int
+    bytes: Mapping[str, float]
+    """Metric -> bytes, of those that were measured."""
+
+    @classmethod
+    def of(cls, result: Result) -> Held:
+        """Return what a result held."""
+        found = {name: bytes_ for name in KNOWN if (bytes_ := _held(result, name))}
+        return cls(result.id, *size(result.trial), found or NOTHING)
+
+
 @dataclass(frozen=True)
 class Need:
     """The least bytes that a cell needs, and the measured cell that shows it."""
 
     bytes: float
-    by: Result
+    by: Held
 
 
 class Forecast:
@@ -112,14 +134,14 @@ class Forecast:
 
     def __init__(self, room: MemoryBudget, results: Iterable[Result] = ()) -> None:
         self.room = room
-        self.cells: dict[str, list[Result]] = {}
+        self.cells: dict[str, list[Held]] = {}
         for result in results:
             self.add(result)
 
     def add(self, result: Result) -> None:
         """Add a result."""
         if result.status in MEASURED:
-            self.cells.setdefault(family(result.trial), []).append(result)
+            self.cells.setdefault(family(result.trial), []).append(Held.of(result))
 
     def need(self, trial: Trial, names: Sequence[str]) -> Need | None:
         """Return the least bytes that this trial needs, or None if no smaller cell was measured.
@@ -128,19 +150,17 @@ class Forecast:
         count shared pages differently, so one line never combines two of them.
         """
         smaller = [
-            r for r in (*self.cells.get(family(trial), ()), *self._alone(trial)) if no_larger(r.trial, trial)
+            r for r in (*self.cells.get(family(trial), ()), *self._alone(trial)) if no_larger(r, trial)
         ]
         found = [need for name in names if (need := _by(name, smaller, trial))]
-        return max(found, key=lambda need: need.by.trial.batch, default=None)
+        return max(found, key=lambda need: need.by.batch, default=None)
 
-    def _alone(self, trial: Trial) -> list[Result]:
+    def _alone(self, trial: Trial) -> list[Held]:
         """Return single-process cells that differ only in the sharing, which does not affect a single process."""
         if trial.sharing == "time_slicing" or trial.processes == 1:
             return []
         return [
-            r
-            for r in self.cells.get(family(replace(trial, sharing="time_slicing")), ())
-            if r.trial.processes == 1
+            r for r in self.cells.get(family(replace(trial, sharing="time_slicing")), ()) if r.processes == 1
         ]
 
     def reason(self, trial: Trial) -> Message | None:
@@ -169,14 +189,11 @@ def fitting(seen: Result, trial: Trial, most: int) -> int:
     return max(1, bisect_left(range(1, most + 1), True, key=full))
 
 
-def _by(name: str, smaller: Sequence[Result], trial: Trial) -> Need | None:
+def _by(name: str, smaller: Sequence[Held], trial: Trial) -> Need | None:
     """Return the need of a larger cell according to one metric of these cells, or None if none has it."""
-    held: dict[tuple[int, int], tuple[float, Result]] = {}
-    for result in sorted(
-        smaller, key=lambda r: _held(r, name)
-    ):  # of equal sizes, the one that held most stays
-        if bytes_ := _held(result, name):
-            held[result.trial.batch, result.trial.processes] = (bytes_, result)
+    known = [cell for cell in smaller if name in cell.bytes]
+    # of equal sizes, the one that held most stays
+    held = {(c.batch, c.processes): (c.bytes[name], c) for c in sorted(known, key=lambda c: c.bytes[name])}
     if not held:
         return None
     base = max(batch for batch, _ in held)
@@ -237,13 +254,12 @@ def _reason(need: Need, room: str) -> Message:
     return Message(
         "I-PRUNE-2",
         f"not tried: it needs {_gb(need.bytes)} or more, and {room}",
-        evidence=f"from {sized(need.by.trial)}, result {need.by.id}",
+        evidence=f"from {sized(need.by)}, result {need.by.id}",
         effect="It was not started, so that the machine stays up; there is no number for this cell",
         fix=f"a smaller batch or fewer processes; {AGAIN} tries it nevertheless",
     )
 
 
-SIZES = {"batch": "b", "processes": "P", "in_flight": "T"}
 AGAIN = "edgescope sweep ... --no-prune --retry skipped"
 
 
@@ -253,19 +269,19 @@ def family(trial: Trial) -> str:
     return digest([trial.key(Role.ARTIFACT | Role.SHARING | Role.MODE, but=("shapes",)), shapes])
 
 
-def size(trial: Trial) -> tuple[int, ...]:
+def size(of: Trial | Held) -> tuple[int, int, int]:
     """Return (batch, processes, in_flight)."""
-    return tuple(getattr(trial, key) for key in SIZES)
+    return of.batch, of.processes, of.in_flight
 
 
-def no_larger(trial: Trial, other: Trial) -> bool:
-    """Return whether a trial is no larger than another one in any size."""
-    return all(getattr(trial, key) <= getattr(other, key) for key in SIZES)
+def no_larger(one: Trial | Held, other: Trial) -> bool:
+    """Return whether a trial or a cell is no larger than a trial in any size."""
+    return all(mine <= theirs for mine, theirs in zip(size(one), size(other), strict=True))
 
 
-def sized(trial: Trial) -> str:
+def sized(of: Trial | Held) -> str:
     """Return `b4 P2 T2`; P and T only if they are not 1."""
-    parts = {letter: getattr(trial, key) for key, letter in SIZES.items()}
+    parts = dict(zip("bPT", size(of), strict=True))
     return " ".join(f"{letter}{n}" for letter, n in parts.items() if letter == "b" or n > 1)
 
 
@@ -273,23 +289,20 @@ class Exhausted:
     """The cells that ran out of memory so far, by family."""
 
     def __init__(self, results: Iterable[Result] = ()) -> None:
-        self.cells: dict[str, list[Result]] = {}
+        self.cells: dict[str, dict[str, Held]] = {}
         for result in results:
             self.add(result)
 
     def add(self, result: Result) -> None:
         """Add a result."""
         if result.status is Status.OOM:
-            self.cells.setdefault(family(result.trial), []).append(result)
+            self.cells.setdefault(family(result.trial), {})[result.trial.id] = Held.of(result)
 
-    def smaller(self, trial: Trial) -> Result | None:
+    def smaller(self, trial: Trial) -> Held | None:
         """Return the smallest cell that ran out of memory and is not larger than this trial in any size; else None."""
-        found = [
-            r
-            for r in self.cells.get(family(trial), ())
-            if r.trial.id != trial.id and no_larger(r.trial, trial)
-        ]
-        return min(found, key=lambda r: size(r.trial), default=None)
+        known = self.cells.get(family(trial), {})
+        found = [cell for id_, cell in known.items() if id_ != trial.id and no_larger(cell, trial)]
+        return min(found, key=size, default=None)
 
     def reason(self, trial: Trial) -> Message | None:
         """Return why this trial need not be tried, or None if it must be tried."""
@@ -298,7 +311,7 @@ class Exhausted:
             return None
         return Message(
             "I-PRUNE-1",
-            f"not tried: {sized(found.trial)} of the same model and engine ran out of memory",
+            f"not tried: {sized(found)} of the same model and engine ran out of memory",
             evidence=f"result {found.id}",
             effect="There is no number for this cell",
             fix=AGAIN,

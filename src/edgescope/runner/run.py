@@ -26,7 +26,7 @@ from edgescope.errors import Message, StoreError, is_wrong_request
 from edgescope.isolate.fresh import Limits
 from edgescope.process import said
 from edgescope.records import Machine, Result, Status, Trial
-from edgescope.runner.builds import Builds, Pace, Prepares, Waiting
+from edgescope.runner.builds import Ahead, Builds, Pace, Prepares, Waiting
 from edgescope.store import cell_lock
 from edgescope.store.cell_lock import CellLock, Holder
 from edgescope.store.results import FINAL, Store, read
@@ -175,6 +175,8 @@ class ExperimentRunner:
         self._finished: dict[str, Result] | None = None
         self._say, self._reported, self._apart = say, set[tuple[int, str, str]](), set[str]()
         self._alone: dict[str, Result] = {}
+        self.kept: list[str] = []
+        """The id of each result of this machine that this stored or found: a sweep of ten thousand holds no more of them."""
         self._known = store.names(where)
         """Names of the results stored before this began, and of its own; new ones come from other processes."""
         for holder in cell_lock.holders(store.root):
@@ -364,7 +366,7 @@ class ExperimentRunner:
                 if result.status in FINAL and result.machine.state.get("packages") == self._packages():
                     text = f"another process has measured {trial.model} {trial.label} meanwhile"
                     self._say(str(Message("I-STORE-2", text, effect="Its result is taken", evidence=name)))
-                    self._known.add(name)
+                    self._keep(name)
                     return result
         return None
 
@@ -394,8 +396,24 @@ class ExperimentRunner:
             return result
         if not machines.known(result) and registry.ON not in os.environ:
             result = replace(result, machine=self.where)
-        self._known.add(self.store.save(result).name)
+        self.store.save(result)
+        if result.machine.id == self.where.id:
+            self._keep(result.id)
         return result
+
+    def _keep(self, name: str) -> None:
+        self._known.add(name)
+        self.kept.append(name)
+
+    def holds(self, result: Result) -> bool:
+        """Return whether `again` reads this result."""
+        return result.machine.id == self.where.id and result.id in self._known
+
+    def again(self) -> Iterator[Result]:
+        """Yield from the store what this has stored and nobody removed meanwhile, without raw rows."""
+        for name in self.kept:
+            with contextlib.suppress(StoreError):
+                yield self.store.listed(self.store.root / self.where.id / name)
 
 
 def run(
@@ -422,8 +440,9 @@ def run(
         cells.ahead(todo)  # so that building and measuring processes are never alive together
     for result in cells.finished().values() if sieves else ():
         _add(sieves, result)
+    ahead = Ahead(todo)
     for done, trial in enumerate(cells.free_first(todo)):
-        left = cells.left(todo[done:], statistics.median(rests) if rests else cooldown_s)
+        left = cells.pace.left(ahead, statistics.median(rests) if rests else cooldown_s)
         spent = cells.clock() - begun
         tell(Progress(len(trials) - len(todo) + done, len(trials), trial, left, spent))
         reason = next((why for sieve in sieves if (why := sieve.reason(trial))), None)
@@ -436,6 +455,7 @@ def run(
                 rests.append(cells.clock() - start)
             ran += 1
             result = cells.run(trial)
+        ahead.drop(trial)
         _add(sieves, result)
         yield result
 

@@ -183,7 +183,7 @@ class Store:
         found: list[Result] = []
         for folder in self._folders():
             try:
-                found.append(self._listed(folder))
+                found.append(self.listed(folder))
             except StoreError as error:
                 where = f"{files.shown(folder / RESULT)}: "
                 where = "" if where[:-2] in error.what else where
@@ -223,7 +223,7 @@ class Store:
             else:
                 yield folder / entry.name
 
-    def _listed(self, folder: Path) -> Result:
+    def listed(self, folder: Path) -> Result:
         """Return the result of a folder without its raw rows; StoreError if it does not match the folder's name."""
         result = codec.from_json(_json(folder / RESULT))
         if self.folder(result) != folder:

@@ -65,12 +65,13 @@ def sweep(
     check_modes(study.trials, setup.tell)
     place = store_of(study.store if store is None else store)
     machines.measured_by(bench.here(), machine)
-    stored, new = setup.cells(place), {}
+    stored, lost = setup.cells(place), dict[str, Result]()
     with _manner(how, stored, setup) as arguments:
         for result in runner.run(study.trials, stored, tell=setup.tell, **arguments):
             show(result)
-            new[result.trial.id] = result.without_rows()  # as the stored ones are; `show` has had them
-    known = stored.finished() | new
+            if not stored.holds(result):  # cancelled, for example: there is nothing to store
+                lost[result.trial.id] = result.without_rows()
+    known = stored.finished() | lost | {r.trial.id: r for r in stored.again()}
     return Results(known[t.id] for t in study.trials if t.id in known)
 
 
