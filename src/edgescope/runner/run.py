@@ -176,7 +176,7 @@ class ExperimentRunner:
         self._say, self._reported, self._apart = say, set[tuple[int, str, str]](), set[str]()
         self._alone: dict[str, Result] = {}
         self.kept: list[str] = []
-        """The id of each result of this machine that this stored or found: a sweep of ten thousand holds no more of them."""
+        """The id of each result of this machine that this stored or found; a sweep holds no more of them."""
         self._known = store.names(where)
         """Names of the results stored before this began, and of its own; new ones come from other processes."""
         for holder in cell_lock.holders(store.root):
