@@ -1,6 +1,6 @@
 """Splits results into the chapters of a report: one per model, machine and load, each with its table and its pick.
 
-Numbers of different models, machines or loads do not belong in one table (analysis.cells.grouping). Results that did
+Numbers of different models, machines or loads do not belong in one table (analysis.cells.row). Results that did
 not finish are kept: a chapter with only failures still says what happened.
 """
 

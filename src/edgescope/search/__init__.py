@@ -1,1 +1,4 @@
-"""Choose the next Trial to run: candidates, successive halving, Bayesian search, capacity."""
+"""What searches share: candidates, the loop that runs a strategy's steps, guesses of what was not measured.
+
+The strategies are in the wings optimize, recommend and capacity.
+"""
