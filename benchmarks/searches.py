@@ -42,8 +42,8 @@ from edgescope.wings.capacity.constraints import client_constraints
 from edgescope.wings.capacity.page import line, sentence_of
 from edgescope.wings.capacity.question import Question
 from edgescope.wings.capacity.search import Search
-from edgescope.wings.optimize import halving as optimize
-from edgescope.wings.optimize.halving import Budget
+from edgescope.wings.optimize import racing as optimize
+from edgescope.wings.optimize.racing import Budget
 from edgescope.wings.optimize.verb import TURNS
 from edgescope.wings.recommend.candidates import choices
 from edgescope.wings.recommend.recommendation import Recommendation, recommend

@@ -278,7 +278,7 @@ def shorter(tmp_path, monkeypatch, trials_here):
     """Let what a reader types run in this process and in a folder of its own, with less work than it has there."""
     import edgescope
     from edgescope.wings.anomaly import verb as anomaly
-    from edgescope.wings.optimize import halving
+    from edgescope.wings.optimize import racing
 
     def less(module, name, keys):
         verb = getattr(module, name)
@@ -288,7 +288,7 @@ def shorter(tmp_path, monkeypatch, trials_here):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "argv", ["example.py"])
     less(edgescope, "Trial", {"min_s": 0.3, "max_s": 0.3})
-    monkeypatch.setattr(halving, "LEAST", 2)
+    monkeypatch.setattr(racing, "LEAST", 2)
     less(edgescope, "optimize", {"budget": 3, "precision": ["fp32"], "options": {"threads": 1}})
     less(anomaly, "generate", {"clips": 12})
     less(anomaly, "train", {"steps": 20})

@@ -14,7 +14,7 @@ from edgescope.metrics import scoped
 from edgescope.records import Absent, Measured, Meter
 from edgescope.report.chapter import chapters
 from edgescope.report.variants import comparison
-from edgescope.wings.optimize.halving import survivors
+from edgescope.wings.optimize.racing import survivors
 
 MS = 1_000_000
 

@@ -13,7 +13,7 @@ from edgescope.devices.base import NullDevice
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Status, Trial, codec
 from edgescope.telemetry.sampler import NullSampler
-from edgescope.wings.optimize.halving import short
+from edgescope.wings.optimize.racing import short
 from fake_time import FakeClock
 
 

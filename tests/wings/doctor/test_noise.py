@@ -18,7 +18,7 @@ from edgescope.stats.alternation import mean_ratio
 from edgescope.store.results import Store
 from edgescope.wings.doctor import noise as bench_noise
 from edgescope.wings.doctor.noise import measure
-from edgescope.wings.optimize import halving
+from edgescope.wings.optimize import racing
 from making import result
 
 
@@ -65,7 +65,7 @@ def test_needed_is_the_least_that_detects():
 
 
 def test_the_default_is_that_of_optimize():
-    assert halving.ENOUGH == noise.PAIRS
+    assert racing.ENOUGH == noise.PAIRS
 
 
 NULL = Trial(model="null", backend="null", options={"delay_us": 200}, turn_s=0.02, min_s=0.05, max_s=0.05)

@@ -37,8 +37,8 @@ from edgescope.search import candidates
 from edgescope.search.loop import Loop, Step
 from edgescope.store.results import Store
 from edgescope.wings.optimize import cli as verb
-from edgescope.wings.optimize import halving
-from edgescope.wings.optimize.halving import ENOUGH, GRACE, GRACE_S, LEAST, SHORT_S, Budget
+from edgescope.wings.optimize import racing
+from edgescope.wings.optimize.racing import ENOUGH, GRACE, GRACE_S, LEAST, SHORT_S, Budget
 from making import MACHINE, queries, result
 
 US = 1_000
@@ -112,7 +112,7 @@ def optimised(tmp_path, runner, trials=TRIALS, asked=None, **budget):
 
 
 def raced(trials, cells, tell=lambda step: None, **how):
-    return list(Loop(cells, tell).run(halving.Race(**how).run(trials)))
+    return list(Loop(cells, tell).run(racing.Race(**how).run(trials)))
 
 
 class Timed(Scripted):
@@ -143,7 +143,7 @@ class Timed(Scripted):
 def budgeted(tmp_path, runner, seconds, tell=lambda step: None, trials=TRIALS):
     trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in trials]
     cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
-    race = halving.Race(wanted("latency"), Budget(seconds, clock=runner.monotonic))
+    race = racing.Race(wanted("latency"), Budget(seconds, clock=runner.monotonic))
     return race, list(Loop(cells, tell).run(race.run(trials)))
 
 
@@ -161,7 +161,7 @@ def test_a_tail_that_short_runs_cannot_tell_hides_nobody_who_is_fast(tmp_path):
 def test_the_budget_is_kept_and_what_it_left_out_is_named(tmp_path):
     runner, told = Timed(build=0.2), []
     race, _ = budgeted(tmp_path, runner, 90.0, lambda step: told.append((runner.now, step.eta_s)))
-    assert runner.now <= 90.0 - halving.ANSWERS_S
+    assert runner.now <= 90.0 - racing.ANSWERS_S
     assert len(runner.keys("confirming")) > LEAST and race.unreached == []
     assert all(abs((runner.now - at) - eta) <= 90 - runner.now + 10.0 for at, eta in told), told
     hurried = Timed(start=6.0)
@@ -201,7 +201,7 @@ class SlowToCheck(Timed):
 
 @pytest.mark.slow
 def test_a_candidate_whose_check_takes_minutes_is_stopped_and_named_and_not_kept(tmp_path):
-    slow = Scripted.key(halving.in_order(TRIALS, 0)[-1])
+    slow = Scripted.key(racing.in_order(TRIALS, 0)[-1])
     runner = SlowToCheck(slow, build=0.2, start=0.5)
     race, results = budgeted(tmp_path, runner, 90.0)
     assert runner.now <= 90.0 and len(runner.keys("confirming")) >= LEAST
@@ -213,7 +213,7 @@ def test_a_candidate_whose_check_takes_minutes_is_stopped_and_named_and_not_kept
 def test_before_a_candidate_stands_each_has_half_of_twice_the_budget_and_the_last_the_rest(tmp_path):
     """Without one that stands there is no answer; the baseline has all the time that a trial may take."""
     told, trials = [], TRIALS[:3]
-    _, slow, other = halving.in_order(trials, 0)
+    _, slow, other = racing.in_order(trials, 0)
     runner = SlowToCheck(Scripted.key(slow), build=0.2)
     race, _ = budgeted(tmp_path, runner, 90.0, told.append, trials)
     short = [step.limit_s for step in told if step.stage == "short"]
@@ -223,12 +223,12 @@ def test_before_a_candidate_stands_each_has_half_of_twice_the_budget_and_the_las
 
 
 def test_nothing_is_screened_once_twice_the_budget_is_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr(halving, "SMALL_S", 0.0)  # settings by hand come last
+    monkeypatch.setattr(racing, "SMALL_S", 0.0)  # settings by hand come last
     trials, told = [TRIALS[0], TRIALS[4], TRIALS[6]], []
     runner = SlowToCheck(*map(Scripted.key, trials[1:]), build=0.2)
     cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
     budget = Budget(90.0, clock=runner.monotonic)
-    race = halving.Race(wanted("latency"), budget, by_hand=one_thread)
+    race = racing.Race(wanted("latency"), budget, by_hand=one_thread)
     list(Loop(cells, told.append).run(race.run(trials)))
     assert [step.stage for step in told] == ["short"] * 3 + ["confirming"]
     assert race.unreached == [*trials[1:], *one_thread(trials[0])]
@@ -295,7 +295,7 @@ def test_a_look_stands_for_the_baselines_short_run_where_building_took_long(tmp_
             Store(tmp_path / str(build_s)), Limits(), runner, MACHINE, clock=runner.monotonic
         )
         budget = Budget(90.0, begun=0.0, clock=runner.monotonic)
-        race = halving.Race(wanted("latency"), budget, look=look, by_hand=one_thread)
+        race = racing.Race(wanted("latency"), budget, look=look, by_hand=one_thread)
         results = list(Loop(cells).run(race.run(list(trials))))
         of_baseline = [
             t for t in runner.ran if t.max_s <= SHORT_S and runner.key(t) == ("torch_eager", "fp32")
@@ -319,7 +319,7 @@ def test_one_that_goes_on_after_it_was_killed_screens_as_usual(tmp_path):
     runner = Timed(build=0.0, start=0.2)
     runner.now = 30.0  # of 90: more than BUILT_BY, less than SCREENED_BY
     trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
-    race = halving.Race(wanted("latency"), Budget(90.0, begun=0.0, clock=runner.monotonic))
+    race = racing.Race(wanted("latency"), Budget(90.0, begun=0.0, clock=runner.monotonic))
     cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
     results = list(Loop(cells).run(race.run(list(trials))))
     assert variants.pick(variants.table(results)).row.label == "null int8 b1"
@@ -359,18 +359,18 @@ def test_a_look_is_kept_where_nothing_is_screened_too_and_once(tmp_path):
     look = result(trials[0], id_="look", **rows(1000 * US))
     kept = []
     for _ in range(2):
-        race = halving.Race(wanted("latency"), Budget(90.0), look=look)
+        race = racing.Race(wanted("latency"), Budget(90.0), look=look)
         results = list(
             Loop(ExperimentRunner(Store(tmp_path), Limits(), Scripted(), MACHINE)).run(race.run(list(trials)))
         )
-        assert results[0].trial == halving.short(trials[0], 0) and UNJUDGED in results[0].warnings
+        assert results[0].trial == racing.short(trials[0], 0) and UNJUDGED in results[0].warnings
         kept.append(results[0].id)
     assert kept[0] == kept[1] != "look"
 
 
 def test_a_baseline_that_fails_after_its_look_stops_the_run(tmp_path):
     runner = Scripted(statuses={("torch_eager", "fp32"): [Status.WRONG_OUTPUT]})
-    race = halving.Race(wanted("latency"), Budget(90.0, begun=-60.0, clock=lambda: 0.0))
+    race = racing.Race(wanted("latency"), Budget(90.0, begun=-60.0, clock=lambda: 0.0))
     race.look = result(TRIALS[0], id_="look", **rows(1000 * US))
     with pytest.raises(
         EdgescopeError, match="E-OPTIM-1: the baseline failed: torch_eager fp32 b1, wrong_output"
@@ -383,8 +383,8 @@ def test_a_short_run_is_no_longer_than_the_turns_of_a_process():
         Trial(model="null", turn_s=0.05, min_s=0.4, max_s=0.4),
         Trial(model="null", min_s=0.9, max_s=0.9),
     )
-    assert [halving.short(t, 0).max_s for t in (paired, alone)] == [0.4, pytest.approx(0.3)]
-    assert halving.short(replace(paired, max_s=30.0), 0).max_s == SHORT_S
+    assert [racing.short(t, 0).max_s for t in (paired, alone)] == [0.4, pytest.approx(0.3)]
+    assert racing.short(replace(paired, max_s=30.0), 0).max_s == SHORT_S
 
 
 @pytest.mark.slow
@@ -392,20 +392,20 @@ def test_the_last_pair_leaves_time_to_tell_the_answer(tmp_path):
     for seconds in range(80, 90):  # wherever in a pair the budget ends
         runner = Timed(build=0.2)
         budgeted(tmp_path / str(seconds), runner, float(seconds))
-        assert seconds - 15 < runner.now <= seconds - halving.ANSWERS_S
+        assert seconds - 15 < runner.now <= seconds - racing.ANSWERS_S
 
 
 @pytest.mark.slow
 def test_a_pair_that_takes_longer_than_those_before_it_keeps_the_budget_too(tmp_path):
     class Slowing(Timed):
         def pair(self, trials, purpose, limits):
-            self.start *= halving.LONGER  # of a whole pair it is less
+            self.start *= racing.LONGER  # of a whole pair it is less
             return super().pair(trials, purpose, limits)
 
     for seconds in range(80, 90):
         runner = Slowing(build=0.2)
         budgeted(tmp_path / str(seconds), runner, float(seconds))
-        assert runner.now <= seconds - halving.ANSWERS_S
+        assert runner.now <= seconds - racing.ANSWERS_S
 
 
 @pytest.mark.slow
@@ -433,7 +433,7 @@ def test_a_first_pair_that_took_long_does_not_keep_later_ones_from_running(tmp_p
 
     runner = Warming(build=0.2)
     budgeted(tmp_path, runner, 150.0)
-    assert 150 - 12 < runner.now <= 150 - halving.ANSWERS_S
+    assert 150 - 12 < runner.now <= 150 - racing.ANSWERS_S
 
 
 @pytest.mark.slow
@@ -445,7 +445,7 @@ def test_a_session_spends_what_earlier_ones_left_and_stored_steps_cost_nothing(t
         loop = Loop(cells)
         known = lambda step: loop.known(step) is not None  # noqa: E731
         budget = Budget(90.0, begun=-spent, clock=runner.monotonic, known=known)
-        return list(loop.run(halving.Race(wanted("latency"), budget).run(trials)))
+        return list(loop.run(racing.Race(wanted("latency"), budget).run(trials)))
 
     first, again = Timed(), Timed()
     ran = go(first, 0.0)
@@ -460,7 +460,7 @@ def test_one_that_goes_on_after_twice_the_budget_starts_no_pair(tmp_path):
         loop = Loop(ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE))
         known = lambda step: loop.known(step) is not None  # noqa: E731
         budget = Budget(90.0, begun=-spent, clock=lambda: 0.0, known=known)
-        return list(loop.run(halving.Race(wanted("latency"), budget).run(list(TRIALS))))
+        return list(loop.run(racing.Race(wanted("latency"), budget).run(list(TRIALS))))
 
     with pytest.raises(KeyboardInterrupt):
         go(Scripted(stop_after=len(TRIALS)), 0.0)
@@ -554,7 +554,7 @@ def test_one_thread_of_a_small_pick_is_held_against_it_in_turns(tmp_path, small)
 def test_it_is_held_against_it_only_while_confirming_has_its_time(tmp_path, seconds, selecting, held):
     runner = Unlucky(start=10.0)
     cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
-    race = halving.Race(wanted("latency"), Budget(seconds, clock=runner.monotonic), by_hand=by_hand)
+    race = racing.Race(wanted("latency"), Budget(seconds, clock=runner.monotonic), by_hand=by_hand)
     results = list(Loop(cells).run(race.run([replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS])))
     assert len(runner.keys("selecting")) == selecting and len(runner.keys("confirming")) >= LEAST
     assert (variants.pick(variants.table(results)).row.trial.options == {"threads": 1}) is held
@@ -563,7 +563,7 @@ def test_it_is_held_against_it_only_while_confirming_has_its_time(tmp_path, seco
 def test_a_budget_that_ends_early_has_tried_more_than_the_baselines_own_settings(tmp_path):
     runner = Timed(start=6.0)
     cells = ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
-    race = halving.Race(wanted("latency"), Budget(20.0, clock=runner.monotonic), by_hand=by_hand)
+    race = racing.Race(wanted("latency"), Budget(20.0, clock=runner.monotonic), by_hand=by_hand)
     list(Loop(cells).run(race.run(TRIALS)))
     assert {t.backend for t in runner.ran} > {"torch_eager"}
 
@@ -931,7 +931,7 @@ def test_the_verb_compares_with_its_look_at_the_baseline_where_building_took_lon
 
     runner = Looking()
     quick(monkeypatch, runner)
-    monkeypatch.setattr(halving, "BUILT_BY", -1.0)
+    monkeypatch.setattr(racing, "BUILT_BY", -1.0)
     flags = ["--budget", "9s", "--store", str(tmp_path), "--backend", "openvino", "--device", "cpu"]
     assert main(["optimize", "squeezenet1_1", *flags, "--precision", "fp32", "--precision", "int8"]) == 0
     said = " ".join(capsys.readouterr().err.split())
@@ -1020,8 +1020,8 @@ def test_optimize_whole_on_real_engines(tmp_path, monkeypatch, capsys):
     (tmp_path / "small_for_optimize.py").write_text(NETWORK)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(halving, "LEAST", 2)
-    monkeypatch.setattr(halving, "SMALL_S", 0.0)  # other threads are tried apart, too
+    monkeypatch.setattr(racing, "LEAST", 2)
+    monkeypatch.setattr(racing, "SMALL_S", 0.0)  # other threads are tried apart, too
     fewer = (
         "backend=torch_compile precision=bf16 backend=litert qdq=s8s8 layout=channels_last"  # tested apart
     )

@@ -31,7 +31,7 @@ from edgescope.search.candidates import NotHere, Proposal
 from edgescope.search.loop import Loop, Spent, counting
 from edgescope.study import grid, rules
 from edgescope.verify import metric_names
-from edgescope.wings.optimize import halving
+from edgescope.wings.optimize import racing
 
 if TYPE_CHECKING:
     from edgescope.report.chapter import Chapter
@@ -141,7 +141,7 @@ def optimize(
     with counting(cells, question, cached=cached):
         loop = Loop(cells, setup.tell)
         before = Spent(cells, question, anew=not cached)
-        plan = halving.Budget(
+        plan = racing.Budget(
             None if exhaustive else budget,
             proposal.trials[0].seed,
             exhaustive,
@@ -149,7 +149,7 @@ def optimize(
             before=before.seconds,
             known=lambda step: loop.known(step) is not None,
         )
-        race = halving.Race(
+        race = racing.Race(
             goals,
             plan,
             instead=lambda t: candidates.instead(t, there),
@@ -180,7 +180,7 @@ def _begin(
     references computed; the engines are found while it loads. What is tried next is built beside the baseline.
     """
     first, seen, words = candidates.propose(of).trials[0], None, ""
-    likely = halving.short(first, 0)
+    likely = racing.short(first, 0)
     new = not any(name.startswith(likely.id) for name in cells.store.names(cells.where))
     if new:
         with setup.waiting(f"looking at {likely.label}, and at which engines are installed"):
@@ -192,7 +192,7 @@ def _begin(
         found = propose()
     cells.expect([first])
     if new:
-        cells.builds.build([likely, *halving.in_order(found.trials, of.seed)[:2]])
+        cells.builds.build([likely, *racing.in_order(found.trials, of.seed)[:2]])
         failed = cells.builds.failure(likely)
         if failed is not None and failed.reason is not None and is_wrong_request(failed.reason):
             raise UsageError.of(failed.reason)
@@ -245,7 +245,7 @@ def _alone(newest: Result, first: Result) -> str:
     if own or not isinstance(base, Measured) or min(timed.value, base.value) <= 0:
         return words
     ratio = base.value / timed.value if alike else timed.value / base.value
-    margin = halving.margin([first, newest])
+    margin = racing.margin([first, newest])
     value, lo, hi = (units.number(r, digits=2) for r in (ratio, ratio / margin, ratio * margin))
     return f"{words}, roughly {value}x [{lo}, {hi}] by one short run"
 

@@ -10,8 +10,8 @@ from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.cells.row import Row
 from edgescope.errors import EdgescopeError, Message
 from edgescope.records import Absent, Alternation, Measured, Status, Trial, Trust, Turn, Verdict, Window
-from edgescope.wings.optimize import halving
-from edgescope.wings.optimize.halving import Budget, Race
+from edgescope.wings.optimize import racing
+from edgescope.wings.optimize.racing import Budget, Race
 from making import result
 
 BASE = Trial(model="null", backend="torch_eager", turn_s=0.1, min_s=1.0, max_s=1.0)
@@ -118,7 +118,7 @@ def threads(*counts):
     ],
 )
 def test_a_short_run_warms_up_and_measures_for_a_part_of_a_second(keys, warmup, seconds):
-    found = halving.short(replace(BASE, max_queries=9, idle_s=1.0, **keys), 7)
+    found = racing.short(replace(BASE, max_queries=9, idle_s=1.0, **keys), 7)
     assert (found.warmup, found.min_s, found.max_s) == (warmup, seconds, seconds)
     assert (found.idle_s, found.max_queries, found.turn_s, found.replicate) == (0.0, None, None, 7)
 
@@ -127,13 +127,13 @@ def test_engines_come_before_the_baselines_own_small_numbers_first_and_compilers
     wide = ("fp32", "tf32", "bf16", "fp16", "int8")
     own, other = ([trial(b, p) for p in wide] for b in ("torch_eager", "onnxruntime"))
     late = [trial("torch_compile", p) for p in wide]
-    found = halving.in_order([BASE, *late, *own[1:], *other], 3)
+    found = racing.in_order([BASE, *late, *own[1:], *other], 3)
     assert found == [BASE, *other[::-1], *own[:0:-1], *late[::-1]]
 
 
 def test_of_equals_the_seed_says_which_comes_first_and_a_budget_has_seed_0():
     every = [BASE, *(trial("null", threads=n) for n in range(1, 7))]
-    zero, one = (halving.in_order(every, seed) for seed in (0, 1))
+    zero, one = (racing.in_order(every, seed) for seed in (0, 1))
     assert zero != one and set(zero) == set(one) == set(every)
     assert labels(Played(every, stop=7).steps) == labels(Played(every, stop=7, seed=0).steps)
     assert [s.trial.options for s in Played(every, stop=7).steps] == [t.options for t in zero]
@@ -161,7 +161,7 @@ def test_every_candidate_runs_once_then_pairs_choose_and_confirm():
 
 def test_the_steps_to_come_are_the_short_runs_and_the_pairs_of_a_third():
     played = Played([BASE, A, B, C], {A.label: 5.0, B.label: 6.0, C.label: 9.0})
-    shorts = [halving.short(t, 0) for t in (A, B, C)]
+    shorts = [racing.short(t, 0) for t in (A, B, C)]
     pairs = [A, B, *(replace(A, replicate=n) for n in (1, 2, 3, 4, 5))]
     ahead = [list(s.ahead) for s in played.steps]
     assert ahead[:4] == [shorts[n:] + pairs for n in range(4)]
@@ -235,7 +235,7 @@ def test_screening_ends_once_two_fifths_of_the_budget_are_gone(seconds, shorts):
 
 def test_a_session_shares_anew_what_earlier_ones_left():
     """Three fifths of a longer budget are gone: what was not tried has two fifths of the rest, and comes first."""
-    stored = {t.variant for t in halving.in_order([BASE, *MANY], 0)[:2]}
+    stored = {t.variant for t in racing.in_order([BASE, *MANY], 0)[:2]}
     how = {"seconds": 100.0, "known": lambda step: step.trial.variant in stored and step.stage == "short"}
     played = Played([BASE, *MANY], before=60.0, short_s=3.0, stop=7, **how)
     assert len(played.of("short")) == 6 and played.race.unreached == []
@@ -284,7 +284,7 @@ def test_a_look_stands_for_the_first_run_where_a_quarter_of_the_budget_is_gone(b
 def test_a_look_is_kept_where_nothing_is_screened():
     look = result(BASE, id_="look", metrics={"latency_p50_s": Measured(0.01, "s", n=40)})
     first, second, *_ = Played([BASE, A], look=look, stop=2).steps
-    assert (first.stage, first.trial, first.look) == ("short", halving.short(BASE, 0), look)
+    assert (first.stage, first.trial, first.look) == ("short", racing.short(BASE, 0), look)
     assert second.stage == "confirming"
     every = Played([BASE, A, B], exhaustive=True, look=look, stop=2).steps
     assert [s.stage for s in every] == ["short", "selecting"]
@@ -633,7 +633,7 @@ def row(seconds, name="null", *, runs=1, trust=Trust.CLEAN, ends=(None, None), *
 def go_on(*rows, goal="latency", constraints=(), keep=0.0):
     """The numbers of the rows that go on, in their order."""
     cells = [r.cell for r in rows]
-    return [cells.index(c) for c in halving.survivors(rows, wanted(goal, constraints), keep)]
+    return [cells.index(c) for c in racing.survivors(rows, wanted(goal, constraints), keep)]
 
 
 NAMES = ("torch_eager", "onnxruntime", "openvino", "null", "litert", "tensorrt")
@@ -724,4 +724,4 @@ def test_who_clearly_breaks_a_constraint_leaves_and_of_none_the_nearest_go_on():
 )
 def test_the_ratio_of_single_runs_may_be_off_by_a_tenth_or_three(trusts, factor):
     runs = [result(verdict=Verdict(trust, ())) for trust in trusts]
-    assert halving.margin(runs) == pytest.approx(factor)
+    assert racing.margin(runs) == pytest.approx(factor)
