@@ -32,7 +32,7 @@ from typing import Any
 import facts
 from facts import publish
 
-from edgescope.devices import nvpmodel, recording
+from edgescope.devices import recording
 from edgescope.devices.base import Failed, Unsupported
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.replay import materialise
@@ -42,6 +42,7 @@ from edgescope.report.sweep import namer
 from edgescope.store.results import Store
 from edgescope.study import grid as study
 from edgescope.wings.doctor.report import examine
+from edgescope.wings.jetson import nvpmodel
 from edgescope.wings.jetson.device import JetsonDevice
 from edgescope.wings.jetson.tegrastats_line import parse
 from edgescope.wings.jetson.tegrastats_log import read as read_log

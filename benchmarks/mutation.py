@@ -266,8 +266,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("losses", "layouts", "generate", "extract", "pretext", "train"),
         *("decode", "detector", "encode", "feature_set"),
     ),
-    "devices": ("tests/devices", *_files("modes", "jetson_modes", "nvpmodel")),
-    "modes": _files("modes", "act", "elsewhere", "features", "helper", "jetson_modes", "journal", "nvpmodel"),
+    "devices": ("tests/devices", *_files("wings/jetson", "jetson_modes")),
+    "modes": (
+        *_files("modes", "act", "elsewhere", "features", "helper", "journal"),
+        *_files("wings/jetson", "jetson_modes"),
+    ),
     "metrics": ("tests/project/test_metrics.py",),
 }
 """What is run for whom. Workers and samplers of real processes are left out: minutes each, killed by their clocks."""

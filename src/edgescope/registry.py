@@ -219,11 +219,10 @@ ON_BOARD = "edgescope.wings.remote.run:serve"
 CHECK_BOARD = "edgescope.wings.remote.run:check"
 #: The function that reads the layers in files that trtexec wrote: (files, names of modules).
 LAYER_FILES = "edgescope.wings.tensorrt.trtexec.exports:read"
-#: Device -> the function that returns its settings from the device's facts.
-SETTINGS: Mapping[str, str] = {
-    "cpu": "edgescope.modes.cpu:some",
-    "jetson": "edgescope.modes.jetson:modes",
-}
+#: The function that returns the settings which keep a trial on some of these CPUs: (CPUs).
+SOME_CPUS = "edgescope.modes.cpu:some"
+#: First word of a change -> the module that knows whether it is in effect (modes.privileged.Check).
+CHECKS: Mapping[str, str] = {"nvpmodel": "edgescope.wings.jetson.modes"}
 
 BACKENDS = Family(
     "edgescope.backends",

@@ -4,10 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
-from fake_jetson import CPU, board, read
 
 from edgescope.errors import SettingError
 from edgescope.modes import catalog, helper, privileged
+from edgescope.wings.jetson import modes
+from fake_jetson import CPU, board, read
 
 SUDO = """#!/bin/sh
 # as sudo -n: runs what it may, without ever asking for a password
@@ -32,7 +33,7 @@ def user(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(privileged, "HELPER", tmp_path / "edgescope-helper")
     monkeypatch.setattr(
-        privileged, "nvpmodel_output", lambda root: "NV Power Mode: MAXN_SUPER\n2\n" if said.exists() else ""
+        modes, "output", lambda root: "NV Power Mode: MAXN_SUPER\n2\n" if said.exists() else ""
     )
     monkeypatch.setattr(helper, "perform", lambda *a: pytest.fail("it was done without the helper"))
     return said

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
-from refusing import refused
 
 from edgescope.devices import replay
 from edgescope.devices.base import Undo
@@ -26,6 +25,7 @@ from edgescope.modes.privileged import act
 from edgescope.process import Launch
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.units import ranges
+from refusing import refused
 
 CPUS = sorted(os.sched_getaffinity(0))
 #: What a child says of itself, and how much CPU time it gets in half a second of trying.

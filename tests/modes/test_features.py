@@ -3,15 +3,15 @@
 import pytest
 
 from edgescope import bench
-from edgescope.devices.base import FEATURES
-from edgescope.devices.nvpmodel import Conf, PowerMode
+from edgescope.devices.base import FEATURES, Row
 from edgescope.modes import catalog
 from edgescope.modes.catalog import Together
 from edgescope.modes.cpu import Affinity, Governor, Quota
 from edgescope.modes.gpu_power import GpuPower
-from edgescope.modes.jetson import NvpMode
 from edgescope.modes.mps import Mps
 from edgescope.records import Trial
+from edgescope.wings.jetson.modes import JetsonClocks, NvpMode
+from edgescope.wings.jetson.nvpmodel import Conf, PowerMode
 
 W15 = PowerMode(
     2,
@@ -58,10 +58,12 @@ def test_the_numbers_stand_in_the_result(monkeypatch):
     assert result.machine.state["mode"]["features"] == {"cpu_cores": 1.0}, result.reason
 
 
-def test_a_row_of_the_list_says_only_what_its_setting_changes():
-    assert catalog.Row("x") == catalog.Row("x", None, (), None, None, None, False, False, "live", "")
-    assert catalog._listed("cpus=0-1", Affinity([0, 1]), None).why == "the trial runs on CPU 0-1 only"
-    row = catalog._listed("15W", NvpMode(W15, Conf((W15,), {})), None)
+def test_a_row_of_the_list_says_only_what_its_setting_changes(monkeypatch):
+    now = {"absent": "no such program"}
+    monkeypatch.setattr(NvpMode, "now", lambda mode: now)
+    assert Row("x") == Row("x", None, (), None, None, None, False, False, "live", "")
+    assert Affinity([0, 1]).row().why == "the trial runs on CPU 0-1 only"
+    row = NvpMode(W15, Conf((W15,), {})).row()
     assert (row.id, row.cores, row.cpu_max_hz, row.gpu_max_hz, row.emc_max_hz) == (
         2,
         (0, 1, 2, 3),
@@ -70,15 +72,13 @@ def test_a_row_of_the_list_says_only_what_its_setting_changes():
         None,
     )
     assert (row.default, row.now, row.change) == (False, False, "not known")
-    here = catalog._listed("15W", NvpMode(W15, Conf((W15,), {})), W15)
+    now = W15
+    here = NvpMode(W15, Conf((W15,), {})).row()
     assert (here.now, here.change) == (True, "live")
     capped = PowerMode(3, "C", {"CPU_A": {"MAX_FREQ": "1000"}, "CPU_B": {"MAX_FREQ": "3000"}}, default=True)
-    found = catalog._listed("C", NvpMode(capped, Conf((capped,), {})), W15)
+    found = NvpMode(capped, Conf((capped,), {})).row()
     assert (found.cpu_max_hz, found.default, found.now) == (3_000_000, True, False)
-    assert (
-        catalog._listed("jetson_clocks", Together(), None).why
-        and not catalog._listed("quota", Quota(1), None).why
-    )
+    assert JetsonClocks().row().why and Quota(1).row() == Row("quota=1")
 
 
 def test_powers_of_two_of_this_machine_and_what_takes_a_value_come_last():

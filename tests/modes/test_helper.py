@@ -9,12 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fake_jetson import CPU, board, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.errors import SettingError
 from edgescope.modes import helper, privileged
+from fake_jetson import CPU, board, read
 
 GOVERNOR = f"/{CPU}/cpufreq/policy0/scaling_governor"
 
@@ -319,13 +318,13 @@ def test_a_user_asks_the_installed_helper_without_a_password(monkeypatch, tmp_pa
     monkeypatch.setattr(privileged, "HELPER", there)
     monkeypatch.setattr(privileged.subprocess, "run", run)
     if error is None:
-        assert privileged._perform(("nvpmodel", "-q"), Path("/")) == says
+        assert privileged.perform(("nvpmodel", "-q"), Path("/")) == says
         how = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
         how |= {"timeout": privileged._SUDO_S, "check": False}
         assert calls == [(["sudo", "-n", str(there), "nvpmodel", "-q"], how)]
         return
     with pytest.raises(error) as caught:
-        privileged._perform(("nvpmodel", "-q"), Path("/"))
+        privileged.perform(("nvpmodel", "-q"), Path("/"))
     assert says in str(caught.value) and isinstance(caught.value, PermissionError) is (
         error is PermissionError
     )
@@ -345,45 +344,14 @@ def test_who_may_changes_it_at_once_and_who_may_not_needs_the_helper(monkeypatch
     monkeypatch.setattr(privileged.helper, "perform", perform)
     monkeypatch.setattr(privileged, "HELPER", tmp_path / "nowhere")
     monkeypatch.setattr(privileged.os, "geteuid", lambda: 0)
-    assert privileged._perform(("nvpmodel", "-q"), Path("/")) == "done"
+    assert privileged.perform(("nvpmodel", "-q"), Path("/")) == "done"
     monkeypatch.setattr(privileged.os, "geteuid", lambda: 1000)
     for request, tried in ((("nvpmodel", "-q"), 0), (("write", GOVERNOR, "x"), 1)):
         did.clear()
         with pytest.raises(PermissionError) as caught:
-            privileged._perform(request, Path("/"))
+            privileged.perform(request, Path("/"))
         assert caught.value.errno == 1 and len(did) == tried
     did.clear()
     with pytest.raises(PermissionError):
-        privileged._perform(("nvpmodel", "-q"), tmp_path)
+        privileged.perform(("nvpmodel", "-q"), tmp_path)
     assert did == [(("nvpmodel", "-q"), str(tmp_path))], "a tree of files is the user's own"
-
-
-@pytest.mark.parametrize(
-    ("answer", "output", "says"),
-    [
-        ("NV Power Mode: 25W\n1\n", "x" * 300, "requested mode 2, nvpmodel -q says 25W (1): " + "x" * 200),
-        ("", "a  b", f"requested mode 2, {privileged.nvpmodel.STATUS} says 1: a b"),
-        (
-            "NV Power Mode: 25W\n1\n",
-            "REBOOT required",
-            "requested mode 2, nvpmodel -q says 25W (1): needs a reboot",
-        ),
-        (
-            "NV Power Mode: 15W\n2\n",
-            "Reboot, please",
-            "requested mode 2, nvpmodel -q says 15W (2): needs a reboot",
-        ),
-        ("NV Power Mode: 15W\n2\n", "done", None),
-    ],
-)
-def test_a_mode_that_was_set_is_read_back(monkeypatch, tmp_path, answer, output, says):
-    monkeypatch.setattr(privileged, "nvpmodel_output", lambda root: answer)
-    monkeypatch.setattr(privileged.nvpmodel, "status", lambda root: 1)
-    if says is None:
-        privileged._read_back(2, output, tmp_path)
-        return
-    with pytest.raises(SettingError, match="E-MODE-2") as caught:
-        privileged._read_back(2, output, tmp_path)
-    assert caught.value.evidence == says
-    fix = "sudo nvpmodel -m 2, reboot, and the same command again" if "reboot" in says else ""
-    assert caught.value.fix == fix

@@ -10,10 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_jetson import CPU, board, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusing import refused
 
 from edgescope.devices.base import Undo
 from edgescope.errors import SettingError, UnsupportedError
@@ -23,6 +21,8 @@ from edgescope.modes.cpu import Governor
 from edgescope.modes.enter import DiskJournal
 from edgescope.records import Trial
 from edgescope.wings.doctor import noise
+from fake_jetson import CPU, board, read
+from refusing import refused
 
 GOVERNOR = f"{CPU}/cpufreq/policy0/scaling_governor"
 WORDS = ("write", f"/{GOVERNOR}", "schedutil")

@@ -34,6 +34,7 @@ BESIDES = {
     "edgescope.wings.doctor.ceilings": ("edgescope.modes.",),
     "edgescope.study.grid": ("edgescope.scenarios.stop_rule",),
     "edgescope.wings.doctor.cli": ("edgescope.modes.enter",),
+    "edgescope.wings.jetson.modes": ("edgescope.modes.",),
     "edgescope.wings.training.loop": ("edgescope.backends.pytorch.",),
     "edgescope.wings.optimize.deploy.save": ("edgescope.backends.pytorch.fold",),
     "edgescope.wings.capacity.question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.stop_rule"),

@@ -10,7 +10,7 @@ import pytest
 
 from edgescope.devices import manifest
 from edgescope.errors import UnavailableError, UsageError
-from edgescope.modes import catalog, jetson
+from edgescope.modes import catalog
 from edgescope.modes.catalog import Together
 from edgescope.process import Launch
 from edgescope.records import Machine, Status, Trial
@@ -51,7 +51,6 @@ def test_a_mode_that_needs_a_reboot_is_told_and_as_it_is_needs_no_device(monkeyp
             self.change = lambda: (change, "why")
 
     made = {"15W": Nvp("live"), "25W": Nvp("needs a reboot"), "cpus=0": Together()}
-    monkeypatch.setattr(jetson, "NvpMode", Nvp)
     monkeypatch.setattr(catalog, "find", lambda name, devices: made[name])
     setup.check_modes(
         [Trial(model="null", mode=name) for name in ("cpus=0", "25W", "15W", "25W")], told.append

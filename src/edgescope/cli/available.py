@@ -14,8 +14,8 @@ from edgescope.errors import UnavailableError
 
 if TYPE_CHECKING:
     from edgescope.backends.base import Usable
+    from edgescope.devices.base import Row
     from edgescope.models.base import Model
-    from edgescope.modes.catalog import Row
 
 
 class Models:
@@ -177,15 +177,13 @@ class Modes:
         if args.install_helper:
             return _install()
         from edgescope.bench import present
-        from edgescope.devices import replay
 
         devices = present()
         rows = listing(devices)
         if args.json:
             print(json.dumps([asdict(row) for row in rows], indent=1))
             return 0
-        root = replay.root(devices)
-        _show(rows, without(devices, root), problems(devices, root))
+        _show(rows, without(devices), problems(devices))
         return 0
 
 

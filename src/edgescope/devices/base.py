@@ -101,11 +101,37 @@ class Journal(Protocol):
         """Undo the steps noted for `owner`, the last first."""
 
 
+@dataclass(frozen=True)
+class Row:
+    """One setting in the list of a machine's settings."""
+
+    name: str
+    id: int | None = None
+    """The board's number for a power mode, on this board only."""
+    cores: tuple[int, ...] = ()
+    """CPUs online, or () if the setting does not change them."""
+    cpu_max_hz: int | None = None
+    """Highest CPU clock of any cluster; None: uncapped, or not set."""
+    gpu_max_hz: int | None = None
+    emc_max_hz: int | None = None
+    default: bool = False
+    now: bool = False
+    """Whether the board is in this mode."""
+    change: str = "live"
+    """live, needs a reboot, or not known; '' for a setting that takes a value."""
+    why: str = ""
+
+
 class Mode(Protocol):
     """A reversible resource setting, entered before the child starts and restored from a journal on disk.
 
-    A setting of the whole machine derives from this class and inherits `launch` and `leave`.
+    A setting derives from this class; one of the whole machine inherits `launch` and `leave`.
     """
+
+    number: int | None = None
+    """The board's number for a power mode."""
+    comes_last: bool = False
+    """Whether it holds what other settings set, so that it is entered after them."""
 
     @property
     def name(self) -> str:
@@ -134,6 +160,14 @@ class Mode(Protocol):
     def features(self) -> Mapping[str, float]:
         """Return the setting as numbers for predictions over modes: keys of FEATURES, in SI units."""
         return {}
+
+    def change(self) -> tuple[str, str]:
+        """Return how to change to it from the present one: `live`, `needs a reboot` or `not known`; and why."""
+        return "live", ""
+
+    def row(self) -> Row:
+        """Return its line in the list of settings."""
+        return Row(self.name)
 
 
 #: The limits that a mode may set: CPUs that may be used, CPU time in CPUs, highest clocks (Hz), the share of the GPU's
@@ -192,6 +226,14 @@ class TellsProcessMemory(Protocol):
 
     def process_memory(self, pids: Sequence[int]) -> Mapping[int, Value]:
         """Return the bytes that each of these processes holds there, or why that is not known."""
+
+
+@runtime_checkable
+class TellsOfModes(Protocol):
+    """Optional for a device with power modes: it knows why its list of them is empty or not whole."""
+
+    def unlisted(self) -> tuple[str, Sequence[str]]:
+        """Return why there is no power mode, where there is none, and what was left out of the list."""
 
 
 class NullDevice:

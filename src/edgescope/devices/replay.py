@@ -38,6 +38,7 @@ from edgescope.devices.base import (
     Mode,
     NullDevice,
     SourceSpec,
+    TellsOfModes,
     Throttle,
     Throttled,
     ThrottleWatch,
@@ -129,6 +130,10 @@ class Replayed:
     def modes(self) -> Mapping[str, Mode]:
         """Return the board's modes; none can be entered."""
         return {name: _sealed(mode) for name, mode in self._inner.modes().items()}
+
+    def unlisted(self) -> tuple[str, Sequence[str]]:
+        """Return what the device says of its power modes."""
+        return self._inner.unlisted() if isinstance(self._inner, TellsOfModes) else ("", ())
 
     def throttle_watch(self) -> AbstractContextManager[ThrottleWatch]:
         """Return the device's own watch; it reads the recording."""

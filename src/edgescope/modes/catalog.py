@@ -9,22 +9,17 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 
-from edgescope.devices import nvpmodel, replay
-from edgescope.devices.base import FEATURES, Device, Journal, Mode
+from edgescope.devices import replay
+from edgescope.devices.base import FEATURES, Device, Journal, Mode, Row, TellsOfModes
 from edgescope.devices.kernel_files import cpu_list
 from edgescope.devices.manifest import settings
-from edgescope.devices.nvpmodel import PowerMode
 from edgescope.errors import EdgescopeError, UsageError, closest_name
 from edgescope.modes.cpu import Affinity, Governor, Quota
 from edgescope.modes.gpu_power import GpuPower
-from edgescope.modes.jetson import CLOCKS, NvpMode
 from edgescope.modes.mps import CONTROL, Mps
 from edgescope.process import Launch
 from edgescope.registry import REPLAYED
-from edgescope.units import ranges
 
 AS_IS = "as_is"
 _MOST_CPUS = 4096
@@ -93,8 +88,8 @@ def _named(name: str, devices: Mapping[str, Device]) -> Mode:
     have, problems = settings(devices)
     if name in have:
         return have[name]
-    # jetson_clocks holds clocks at the maximum of the mode it finds, so it comes last
-    parts = [_part(word, have, problems, devices) for word in sorted(name.split("+"), key=CLOCKS.__eq__)]
+    words = sorted(name.split("+"), key=lambda word: word in have and have[word].comes_last)
+    parts = [_part(word, have, problems, devices) for word in words]
     if len({type(part) for part in parts}) < len(parts):
         raise UsageError(
             "E-MODE-10", f"mode {name!r} names two settings of one kind", fix="one of each, joined by +"
@@ -113,7 +108,7 @@ def _part(
             return VALUED[key][0](value)
         except ValueError as error:
             raise UsageError("E-MODE-1", f"{word!r} is no mode", fix=str(error)) from error
-    board = [f"{n}({m.mode.id})" if isinstance(m, NvpMode) else n for n, m in have.items()]
+    board = [n if m.number is None else f"{n}({m.number})" for n, m in have.items()]
     value = word.partition("=")[2]
     close = closest_name(word, [*have, *(f"{key}={value}" for key in VALUED if value)])
     available = f"available: {', '.join([*board, *(f'{k}=...' for k in offered(devices))])}"
@@ -125,7 +120,7 @@ def _part(
     )
 
 
-class Together:
+class Together(Mode):
     """Several modes, entered in order and left in reverse order; without any mode it is `as_is`."""
 
     def __init__(self, *modes: Mode) -> None:
@@ -169,71 +164,26 @@ class Together:
         }
 
 
-@dataclass(frozen=True)
-class Row:
-    """One setting of the machine."""
-
-    name: str
-    id: int | None = None
-    """nvpmodel's number for it, on this board only."""
-    cores: tuple[int, ...] = ()
-    """CPUs online, or () if the setting does not change them."""
-    cpu_max_hz: int | None = None
-    """Highest CPU clock of any cluster; None: uncapped, or not set."""
-    gpu_max_hz: int | None = None
-    emc_max_hz: int | None = None
-    default: bool = False
-    now: bool = False
-    """Whether the board is in this mode."""
-    change: str = "live"
-    """live, needs a reboot, or not known; '' for a setting that takes a value."""
-    why: str = ""
-
-
 def listing(devices: Mapping[str, Device]) -> tuple[Row, ...]:
     """Return one row for each setting, the board's power modes first."""
-    have = {name: getattr(mode, "recorded", mode) for name, mode in settings(devices)[0].items()}
-    power = next((m for m in have.values() if isinstance(m, NvpMode)), None)
-    now = power.now() if power else None
-    rows = [_listed(name, mode, now if isinstance(now, PowerMode) else None) for name, mode in have.items()]
+    rows = [mode.row() for mode in settings(devices)[0].values()]
     valued = [Row(f"{key}=...", change="", why=VALUED[key][1]) for key in offered(devices)]
     return tuple(sorted(rows, key=lambda row: row.id is None)) + tuple(valued)
 
 
-def without(devices: Mapping[str, Device], root: Path = Path("/")) -> str:
-    """Return why no power mode is listed; `root` holds the files of this machine or of a recording."""
-    jetson = devices.get("jetson")
-    if jetson is None or jetson.present():
-        return "no power modes: this is no Jetson"
-    conf = nvpmodel.load(root)
-    why = conf.get("absent") if isinstance(conf, Mapping) else f"none in /{nvpmodel.CONF}"
-    reason = str(why).replace(f"{root}/", "/")
-    return f"no power modes: {reason} (the file that lists them)"
+def without(devices: Mapping[str, Device]) -> str:
+    """Return why no power mode is listed."""
+    return next((why for why, _ in _unlisted(devices) if why), "no power modes: this is no Jetson")
 
 
-def problems(devices: Mapping[str, Device], root: Path = Path("/")) -> tuple[str, ...]:
-    """Return why settings are missing from the list: nvpmodel.conf lines not understood, devices that failed."""
-    jetson = devices.get("jetson")
-    lines = [] if jetson is None or jetson.present() else nvpmodel.problems(root)
-    unread = [
-        f"/{nvpmodel.CONF}, {line}" for line in lines if line.startswith("line ")
-    ]  # `without` reports the rest
-    return (*unread, *map(str, settings(devices)[1]))
+def problems(devices: Mapping[str, Device]) -> tuple[str, ...]:
+    """Return why settings are missing from the list: what a device did not understand, devices that failed."""
+    left_out = [text for _, texts in _unlisted(devices) for text in texts]
+    return (*left_out, *map(str, settings(devices)[1]))
 
 
-def _listed(name: str, mode: Mode, now: PowerMode | None) -> Row:
-    if isinstance(mode, Affinity):
-        return Row(name, why=f"the trial runs on CPU {ranges(mode.cpus)} only")
-    if not isinstance(mode, NvpMode):
-        return Row(
-            name, why="every clock at the highest that the power mode allows" if name == CLOCKS else ""
-        )
-    m = mode.mode
-    caps = list(m.cpu_max_hz.values())
-    highest = None if None in caps else max((hz for hz in caps if hz), default=None)
-    change, why = nvpmodel.reboot(now, m)
-    here = now is not None and now.id == m.id
-    return Row(name, m.id, m.cores, highest, m.gpu_max_hz, m.emc_max_hz, m.default, here, change, why)
+def _unlisted(devices: Mapping[str, Device]) -> list[tuple[str, Sequence[str]]]:
+    return [d.unlisted() for d in devices.values() if isinstance(d, TellsOfModes) and not d.present()]
 
 
 def install(user: str, source: str, target: str) -> str:

@@ -22,7 +22,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from edgescope.devices.base import Journal, Mode, Undo
+from edgescope.devices.base import Journal, Mode, Row, Undo
 from edgescope.devices.cpu.limits import cpu_limit
 from edgescope.devices.cpu.sensors import policies
 from edgescope.devices.kernel_files import fact, is_absent
@@ -36,7 +36,7 @@ _SYSTEMD_S = 20
 _SLACK_CPUS = 0.005
 
 
-class Affinity:
+class Affinity(Mode):
     """The process may run on `cpus` only."""
 
     def __init__(self, cpus: Iterable[int]) -> None:
@@ -78,6 +78,10 @@ class Affinity:
     def features(self) -> Mapping[str, float]:
         """Return the number of CPUs."""
         return {"cpu_cores": float(len(self.cpus))}
+
+    def row(self) -> Row:
+        """Return its line in the list of settings."""
+        return Row(self.name, why=f"the trial runs on CPU {ranges(self.cpus)} only")
 
 
 def some(usable: Sequence[int]) -> dict[str, Affinity]:

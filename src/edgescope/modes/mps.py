@@ -33,7 +33,7 @@ _PREFIX = "edgescope-mps-"
 _GONE = "cannot find mps control daemon"
 
 
-class Mps:
+class Mps(Mode):
     """A private MPS daemon that gives at most `percent` of the GPU's threads (None: all of them)."""
 
     def __init__(self, percent: float | None = None) -> None:

@@ -17,8 +17,9 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from edgescope.devices import nvpmodel
+from edgescope import registry
 from edgescope.devices.kernel_files import fact
 from edgescope.errors import SettingError
 from edgescope.modes import gpu_power, helper, mps
@@ -36,19 +37,40 @@ _GROUP_REQUESTS = (
 _DYING_TRIES = 60
 
 
+class Check(Protocol):
+    """Whether a change is in effect, for a program whose exit status does not tell: functions of a board's module."""
+
+    def is_so(self, request: Sequence[str], root: Path) -> bool:
+        """Return whether the setting already has the requested value, also after the next boot."""
+
+    def read_back(self, request: Sequence[str], output: str, root: Path) -> None:
+        """Raise SettingError unless the change, after which the program printed `output`, is in effect."""
+
+
+class _Plain:
+    """What fails where it does not do what it is told: a file of the kernel, jetson_clocks."""
+
+    def is_so(self, request: Sequence[str], root: Path) -> bool:
+        return request[0] == "write" and bool(fact(root / request[1].lstrip("/")) == request[2])
+
+    def read_back(self, request: Sequence[str], output: str, root: Path) -> None:
+        pass
+
+
 def act(request: Sequence[str], root: Path = Path("/")) -> str:
     """Make the change on the machine under `root`; return the program's output; SettingError if it failed.
 
-    A power mode is read back: nvpmodel exits with 0 when its question about a reboot was not answered. A setting that
-    already has the value is not set again, so that undoing a change that was never made needs no rights.
+    A power mode is read back by its board's own check (registry.CHECKS), without which nothing is changed. A setting
+    that already has the value is not set again, so that undoing a change that was never made needs no rights.
     """
     try:
         if request and request[0] in OWN:
             return OWN[request[0]](request[1:], root)
-        helper.checked(request)
-        if _is_so(request, root):
+        verb = helper.checked(request)[0]
+        check: Check = registry.need(registry.CHECKS[verb], verb, "") if verb in registry.CHECKS else _Plain()
+        if check.is_so(request, root):
             return ""
-        text = _perform(request, root)
+        text = perform(request, root)
     except (helper.Refused, OSError, subprocess.SubprocessError, LookupError, ValueError) as error:
         raise SettingError(
             "E-MODE-4",
@@ -58,54 +80,11 @@ def act(request: Sequence[str], root: Path = Path("/")) -> str:
             if isinstance(error, PermissionError) and request[0] not in OWN
             else "",
         ) from error
-    if tuple(request[:2]) == ("nvpmodel", "-m"):
-        _read_back(int(request[2]), text, root)
+    check.read_back(request, text, root)
     return text
 
 
-def nvpmodel_output(root: Path = Path("/")) -> str:
-    """Return the output of `nvpmodel -q`, or '' if it cannot be run."""
-    if not (root / helper.PROGRAMS["nvpmodel"]).is_file():
-        return ""
-    try:
-        return helper.perform(("nvpmodel", "-q"), str(root))
-    except (helper.Refused, OSError, subprocess.SubprocessError):
-        pass
-    try:
-        return _perform(("nvpmodel", "-q"), root)
-    except (helper.Refused, OSError, subprocess.SubprocessError):
-        return ""
-
-
-def _is_so(request: Sequence[str], root: Path) -> bool:
-    if request[0] == "write":
-        return bool(fact(root / request[1].lstrip("/")) == request[2])
-    if tuple(request[:2]) != ("nvpmodel", "-m"):
-        return False
-    reported, noted = nvpmodel.answered(nvpmodel_output(root)), nvpmodel.status(root)
-    known = [ident for ident in (reported[1] if reported else None, noted) if isinstance(ident, int)]
-    return bool(known) and set(known) == {
-        int(request[2])
-    }  # a choice that waits for a reboot is noted on disk but not reported
-
-
-def _read_back(ident: int, output: str, root: Path) -> None:
-    reported = nvpmodel.answered(nvpmodel_output(root))
-    now = reported[1] if reported else nvpmodel.status(root)
-    if now == ident and "reboot" not in output.lower():
-        return
-    waits = "needs a reboot" if "reboot" in output.lower() else " ".join(output.split())[-200:]
-    where = f"nvpmodel -q says {reported[0]} ({reported[1]})" if reported else f"{nvpmodel.STATUS} says {now}"
-    raise SettingError(
-        "E-MODE-2",
-        "mode change not in effect",
-        evidence=f"requested mode {ident}, {where}: {waits}",
-        effect="Stopped before measuring",
-        fix=f"sudo nvpmodel -m {ident}, reboot, and the same command again" if "reboot" in waits else "",
-    )
-
-
-def _perform(request: Sequence[str], root: Path) -> str:
+def perform(request: Sequence[str], root: Path) -> str:
     """Make the change in this process if it may, otherwise through the installed helper."""
     program = request[0] in helper.PROGRAMS
     if root != Path("/") or os.geteuid() == 0:

@@ -64,12 +64,10 @@ def check_modes(trials: Iterable[Trial], tell: Callable[[str], None]) -> None:
     if not names:
         return
     from edgescope.modes import catalog
-    from edgescope.modes.jetson import NvpMode
 
     devices = manifest.present()
     for name in names:
-        mode = catalog.find(name, devices)
-        change, why = mode.change() if isinstance(mode, NvpMode) else ("live", "")
+        change, why = catalog.find(name, devices).change()
         if change != "live":
             text = f"{name}: {change} ({why}), so its cells may be refused"
             tell(str(Message("W-MODE-1", text, fix="edgescope modes")))

@@ -63,7 +63,7 @@ class CpuDevice:
 
     def modes(self) -> Mapping[str, Mode]:
         """Return the modes for the first CPU, the first two, four ... by --mode name; any other set can be named."""
-        some = registry.need(registry.SETTINGS["cpu"], "CPU affinity", "")
+        some = registry.need(registry.SOME_CPUS, "CPU affinity", "")
         found: Mapping[str, Mode] = some(sorted(os.sched_getaffinity(0)))
         return found
 

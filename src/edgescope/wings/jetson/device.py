@@ -1,8 +1,8 @@
 """An NVIDIA Jetson, from sysfs and procfs alone: no daemon, no root, no jtop.
 
 The device tree names the board, boards.toml gives the meaning of its rails, and everything that moves
-from the sources of its neighbours, each a few kernel files opened once. Power modes belong to another family, so they
-are reached by name through the registry.
+from the sources of its neighbours, each a few kernel files opened once. What sets a power mode is loaded when the
+settings are asked for.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgescope import registry
+from edgescope.devices import clocks
 from edgescope.devices.base import Mode, SourceSpec
-from edgescope.devices.kernel_files import Fact, is_absent
-from edgescope.wings.jetson import boards, rails, tegrastats
+from edgescope.devices.kernel_files import Fact
+from edgescope.wings.jetson import boards, nvpmodel, rails, tegrastats
 from edgescope.wings.jetson.guards import Fans
 from edgescope.wings.jetson.soc import CpuClusters, Emc, Engines, Gpu
 from edgescope.wings.jetson.throttle import JetsonThrottleWatch
@@ -54,7 +54,7 @@ class JetsonDevice:
             "l4t": boards.l4t(root),
             "jetpack": boards.jetpack_here(root),
             "power_mode": _power_mode(root),
-            "dvfs": registry.need("edgescope.devices.clocks:dvfs", "clocks", "")(root),
+            "dvfs": clocks.dvfs(root),
             **rails.facts(root),
             "fan": Fans.facts(root),
             "gpu": Gpu.facts(root),
@@ -62,7 +62,7 @@ class JetsonDevice:
             "cpu_clusters": CpuClusters.facts(root),
             "engines": Engines.facts(root),
         }
-        if unread := registry.need("edgescope.devices.nvpmodel:problems", "power modes", "")(root):
+        if unread := nvpmodel.problems(root):
             state["nvpmodel_problems"] = unread
         return boards.stable(root), state
 
@@ -97,8 +97,18 @@ class JetsonDevice:
         """Return the power modes of nvpmodel.conf and jetson_clocks, by name."""
         if self.present():
             return {}
-        found: Mapping[str, Mode] = registry.need(registry.SETTINGS["jetson"], "power modes", "")(self._root)
-        return found
+        from edgescope.wings.jetson.modes import modes
+
+        return modes(self._root)
+
+    def unlisted(self) -> tuple[str, Sequence[str]]:
+        """Return why nvpmodel.conf yields no power mode, and its lines that were not understood."""
+        conf, path = nvpmodel.load(self._root), f"/{nvpmodel.CONF}"
+        if not isinstance(conf, nvpmodel.Conf):
+            reason = str(conf["absent"]).replace(f"{self._root}/", "/")
+            return f"no power modes: {reason} (the file that lists them)", ()
+        unread = [f"{path}, {line}" for line in conf.unread if line.startswith("line ")]
+        return f"no power modes: none in {path} (the file that lists them)", unread
 
     def throttle_watch(self) -> JetsonThrottleWatch:
         """Return a context that reports, once it has ended, whether heat, power or the supply held the clocks down."""
@@ -107,7 +117,7 @@ class JetsonDevice:
 
 def _power_mode(root: Path) -> Fact:
     """Return name, id and cores of the current nvpmodel mode, or the reason why it is not known."""
-    mode = registry.need("edgescope.devices.nvpmodel:current", "power modes", "")(root)
-    if is_absent(mode):
+    mode = nvpmodel.current(root)
+    if not isinstance(mode, nvpmodel.PowerMode):
         return mode
     return {"name": mode.name, "id": mode.id, "cores": list(mode.cores), "default": mode.default}

@@ -1,14 +1,14 @@
 """nvpmodel.conf: facts of public boards read back, and no text raises anything but our own error."""
 
 import pytest
-from fake_jetson import ORIN_NANO, Told, board, conf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.devices import nvpmodel
 from edgescope.devices.kernel_files import is_absent
-from edgescope.devices.nvpmodel import PowerMode
 from edgescope.errors import DeviceError
+from edgescope.wings.jetson import nvpmodel
+from edgescope.wings.jetson.nvpmodel import PowerMode
+from fake_jetson import ORIN_NANO, Told, board, conf
 
 #: Single facts re-typed from public files: NVIDIA's nvpmodel_p3701_0000.conf, nvpmodel_p3767_0000.conf,
 #: nvpmodel_t194.conf and a Nano's nvpmodel.conf, and the super variants in

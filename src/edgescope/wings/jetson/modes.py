@@ -7,18 +7,21 @@ not tried, no question is ever answered with yes, and every setting is checked i
 
 from __future__ import annotations
 
+import functools
+import subprocess
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from edgescope.devices import clocks, nvpmodel
-from edgescope.devices.base import Journal, Mode, Undo
+from edgescope.devices import clocks
+from edgescope.devices.base import Journal, Mode, Row, Undo
 from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, is_absent
-from edgescope.devices.nvpmodel import Conf, PowerMode
 from edgescope.errors import SettingError, UnsupportedError
 from edgescope.modes import helper
-from edgescope.modes.privileged import act, nvpmodel_output
+from edgescope.modes.privileged import act, perform
 from edgescope.units import ranges
+from edgescope.wings.jetson import nvpmodel
+from edgescope.wings.jetson.nvpmodel import Conf, PowerMode
 
 CLOCKS = "jetson_clocks"
 _CAPPED = ("CPU_", "GPU")
@@ -33,9 +36,10 @@ def modes(root: Path = Path("/")) -> Mapping[str, Mode]:
     found: dict[str, Mode] = {}
     if isinstance(conf, Conf):
         times = Counter(mode.name for mode in conf.modes)
+        seen = functools.cache(lambda: mode_now(root))
         for mode in conf.modes:
             word = mode.name if times[mode.name] == 1 else f"{mode.name}({mode.id})"
-            found[word] = NvpMode(mode, conf, root, word)
+            found[word] = NvpMode(mode, conf, root, word, seen)
     if (root / helper.PROGRAMS[CLOCKS]).is_file():
         found[CLOCKS] = JetsonClocks(root)
     return found
@@ -44,9 +48,17 @@ def modes(root: Path = Path("/")) -> Mapping[str, Mode]:
 class NvpMode(Mode):
     """One power mode of this board."""
 
-    def __init__(self, mode: PowerMode, conf: Conf, root: Path = Path("/"), name: str = "") -> None:
-        self.mode, self.conf, self.root = mode, conf, root
-        self._name = name or mode.name
+    def __init__(
+        self,
+        mode: PowerMode,
+        conf: Conf,
+        root: Path = Path("/"),
+        name: str = "",
+        seen: Callable[[], PowerMode | Fact] | None = None,
+    ) -> None:
+        """`seen` returns the present mode for a row of a list, where nvpmodel is asked once for all rows."""
+        self.mode, self.conf, self.root, self.number = mode, conf, root, mode.id
+        self._name, self._seen = name or mode.name, seen
         self._probed = ""
 
     @property
@@ -56,7 +68,7 @@ class NvpMode(Mode):
 
     def now(self) -> PowerMode | Fact:
         """Return the board's present power mode, or {"absent": reason}."""
-        return nvpmodel.current(self.root, nvpmodel_output(self.root))
+        return mode_now(self.root)
 
     def change(self) -> tuple[str, str]:
         """Return how to change to this mode from the present one: `live`, `needs a reboot` or `not known`; and why."""
@@ -111,6 +123,16 @@ class NvpMode(Mode):
         }
         return {name: float(value) for name, value in found.items() if value is not None}
 
+    def row(self) -> Row:
+        """Return the cores and clocks of the mode, and whether a change to it needs a reboot."""
+        m, now = self.mode, (self._seen or self.now)()
+        known = now if isinstance(now, PowerMode) else None
+        caps = list(m.cpu_max_hz.values())
+        highest = None if None in caps else max((hz for hz in caps if hz), default=None)
+        here = known is not None and known.id == m.id
+        rest = (m.default, here, *nvpmodel.reboot(known, m))
+        return Row(self.name, m.id, m.cores, highest, m.gpu_max_hz, m.emc_max_hz, *rest)
+
     def _words(self, mode: PowerMode) -> tuple[str, ...]:
         return ("nvpmodel", "-m", str(mode.id))
 
@@ -124,6 +146,7 @@ class JetsonClocks(Mode):
     """Clocks held at the present mode's maximum (DVFS off), as NVIDIA's script jetson_clocks does it."""
 
     name = CLOCKS
+    comes_last = True  # it holds clocks at the maximum of the mode that it finds
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
@@ -155,6 +178,61 @@ class JetsonClocks(Mode):
         """Return whether the clocks float, and the clocks under load; probe them now if `enter` was not called."""
         self._probed = self._probed or clocks.probe(self.root)[1]
         return f"{_floats(self.root)}; {self._probed}"
+
+    def row(self) -> Row:
+        """Return its line in the list of settings."""
+        return Row(CLOCKS, why="every clock at the highest that the power mode allows")
+
+
+def mode_now(root: Path) -> PowerMode | Fact:
+    """Return the board's present power mode, or {"absent": reason}."""
+    return nvpmodel.current(root, output(root))
+
+
+def output(root: Path = Path("/")) -> str:
+    """Return the output of `nvpmodel -q`, or '' if it cannot be run."""
+    if not (root / helper.PROGRAMS["nvpmodel"]).is_file():
+        return ""
+    try:
+        return helper.perform(("nvpmodel", "-q"), str(root))
+    except (helper.Refused, OSError, subprocess.SubprocessError):
+        pass
+    try:
+        return perform(("nvpmodel", "-q"), root)
+    except (helper.Refused, OSError, subprocess.SubprocessError):
+        return ""
+
+
+def is_so(request: Sequence[str], root: Path) -> bool:
+    """Return whether the board is in the requested mode, and stays in it (modes.privileged.Check)."""
+    if request[1] != "-m":
+        return False
+    reported, noted = nvpmodel.answered(output(root)), nvpmodel.status(root)
+    known = [ident for ident in (reported[1] if reported else None, noted) if isinstance(ident, int)]
+    # a choice that waits for a reboot is noted on disk but not reported
+    return bool(known) and set(known) == {int(request[2])}
+
+
+def read_back(request: Sequence[str], printed: str, root: Path) -> None:
+    """Raise SettingError E-MODE-2 unless nvpmodel, which `printed` this, now names the requested mode.
+
+    It exits with 0 when its question about a reboot was not answered (modes.privileged.Check).
+    """
+    if request[1] != "-m":
+        return
+    ident, reported = int(request[2]), nvpmodel.answered(output(root))
+    now = reported[1] if reported else nvpmodel.status(root)
+    if now == ident and "reboot" not in printed.lower():
+        return
+    waits = "needs a reboot" if "reboot" in printed.lower() else " ".join(printed.split())[-200:]
+    where = f"nvpmodel -q says {reported[0]} ({reported[1]})" if reported else f"{nvpmodel.STATUS} says {now}"
+    raise SettingError(
+        "E-MODE-2",
+        "mode change not in effect",
+        evidence=f"requested mode {ident}, {where}: {waits}",
+        effect="Stopped before measuring",
+        fix=f"sudo nvpmodel -m {ident}, reboot, and the same command again" if "reboot" in waits else "",
+    )
 
 
 def _floats(root: Path) -> str:

@@ -1,31 +1,30 @@
 """Power modes on a constructed board with real programs: set, read back, probed, restored; never a yes to a reboot."""
 
-import pytest
-from fake_jetson import CPU, GPU, ORIN_NANO, Told, board, read
-from refusing import refused
+import json
 
-from edgescope.devices import clocks, nvpmodel
+import pytest
+
+from edgescope import registry
+from edgescope.devices import clocks
 from edgescope.devices.base import Undo
 from edgescope.devices.kernel_files import is_absent
-from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
-from edgescope.modes import catalog, cpu, enter, jetson
+from edgescope.errors import DeviceError, SettingError, UnavailableError, UnsupportedError, UsageError
+from edgescope.modes import catalog, cpu, enter, privileged
 from edgescope.modes.catalog import listing, problems, without
 from edgescope.modes.cpu import Governor
+from edgescope.wings.jetson import modes, nvpmodel
+from edgescope.wings.jetson.device import JetsonDevice
+from fake_jetson import CPU, GPU, ORIN_NANO, Told, board, read
+from refusing import refused
 
 POLICY = f"{CPU}/cpufreq/policy0"
 
 
-class Jetson:
-    """As much of a device as modes need."""
-
-    def __init__(self, root):
-        self.root = root
+class Jetson(JetsonDevice):
+    """A board that no device tree names."""
 
     def present(self):
         return ""
-
-    def modes(self):
-        return jetson.modes(self.root)
 
 
 @pytest.fixture(autouse=True)
@@ -69,12 +68,12 @@ def test_a_mode_is_set_seen_in_effect_and_restored_by_its_name(root, capsys):
 @pytest.mark.parametrize("text", ["", "<<<", "\0\xff", "< POWER_MODEL ID=x NAME=y >"])
 def test_a_file_without_modes_takes_no_other_setting_along(root, text):
     (root / "etc/nvpmodel/board.conf").write_text(text)
-    assert set(jetson.modes(root)) == {"jetson_clocks"}
+    assert set(modes.modes(root)) == {"jetson_clocks"}
     assert find(root, "jetson_clocks").name == "jetson_clocks"
     assert find(root, "cpus=0+governor=performance").name == "cpus=0+governor=performance"
     with pytest.raises(UsageError, match=r'mode "15W" unknown on this board \(available: jetson_clocks'):
         find(root, "15W")
-    assert "E-NVP-1" in without({"jetson": Jetson(root)}, root)
+    assert "E-NVP-1" in without({"jetson": Jetson(root)})
 
 
 @pytest.mark.process
@@ -85,7 +84,7 @@ def test_a_line_of_the_file_that_is_not_understood_is_told_and_the_modes_are_the
     )
     names = [row.name for row in listing({"jetson": Jetson(root)}) if row.id is not None]
     assert names == [*(t.name for t in ORIN_NANO), "odd"]
-    (told,) = problems({"jetson": Jetson(root)}, root)
+    (told,) = problems({"jetson": Jetson(root)})
     assert told.startswith("/etc/nvpmodel.conf, line ") and told.endswith("4 words where 3 are due")
 
 
@@ -113,15 +112,15 @@ def test_a_device_that_fails_takes_no_other_devices_modes_along(root, error, fir
     assert {row.name for row in listing(devices)} >= {"15W", "jetson_clocks"}
     with pytest.raises(UsageError, match=r"no list|bus|driver"):
         catalog.find("16W", devices)
-    assert len(problems(devices, root)) == 1
+    assert len(problems(devices)) == 1
 
 
 @pytest.mark.process
 def test_ids_belong_to_the_board_names_are_what_is_asked(tmp_path):
     # MAXN_SUPER is 2 on an Orin Nano and 0 on an Orin NX (LineageOS/android_device_nvidia_concord)
     nx = (Told(0, "MAXN_SUPER", 6, 6, -1, -1, 240), Told(1, "10W", 6, 6, 1190400, 612000000, 240))
-    for name, modes, ident in (("nano", ORIN_NANO, "2"), ("nx", nx, "0")):
-        root = board(tmp_path / name, modes)
+    for name, told, ident in (("nano", ORIN_NANO, "2"), ("nx", nx, "0")):
+        root = board(tmp_path / name, told)
         with enter.entered(find(root, "MAXN_SUPER")):
             assert read(root, "live") == ident
 
@@ -256,7 +255,7 @@ def test_two_of_one_kind_are_refused(root, name):
 
 def test_two_custom_modes_of_one_name_are_told_apart_by_their_ids(tmp_path):
     twins = (Told(5, "mine", 6, 6), Told(9, "mine", 6, 6, 1344000))
-    assert list(jetson.modes(board(tmp_path, twins, now=5)))[:2] == ["mine(5)", "mine(9)"]
+    assert list(modes.modes(board(tmp_path, twins, now=5)))[:2] == ["mine(5)", "mine(9)"]
 
 
 def test_without_the_program_nothing_is_noted_or_left_behind(root):
@@ -266,6 +265,22 @@ def test_without_the_program_nothing_is_noted_or_left_behind(root):
     assert enter.left_behind() == [] and read(root, "live") == "1"
 
 
+@pytest.mark.process
+def test_without_what_checks_a_power_mode_none_is_set_and_a_note_stays(root, tmp_path, monkeypatch):
+    monkeypatch.setitem(registry.CHECKS, "nvpmodel", "edgescope.wings.taken_out.modes")
+    with pytest.raises(UnavailableError, match="E-NAME-2"):
+        privileged.act(("nvpmodel", "-m", "0"), root)
+    (tmp_path / "state").mkdir()
+    undo = {"what": "nvpmodel 15W (0)", "request": ["nvpmodel", "-m", "0"], "root": str(root)}
+    (tmp_path / "state" / enter.FILE).write_text(json.dumps({"owner": "25W", "pid": 1, **undo}) + "\n")
+    with pytest.raises(SettingError, match=r"E-MODE-5.*E-NAME-2"):
+        enter.journal().recover()
+    assert enter.left_behind() == ["nvpmodel 15W (0)"] and calls(root) == []
+    monkeypatch.undo()
+    monkeypatch.setenv("EDGESCOPE_STATE", str(tmp_path / "state"))
+    assert enter.journal().recover() and enter.left_behind() == [] and read(root, "live") == "0"
+
+
 def test_an_unknown_present_mode_is_not_left(root):
     (root / "usr/sbin/nvpmodel").unlink()
     (root / "var/lib/nvpmodel/status").unlink()
@@ -273,7 +288,7 @@ def test_an_unknown_present_mode_is_not_left(root):
 
 
 def test_a_machine_without_nvpmodel_has_no_power_modes(tmp_path):
-    assert jetson.modes(tmp_path) == {}
+    assert modes.modes(tmp_path) == {}
     assert is_absent(clocks.dvfs(tmp_path)) and clocks.probe(tmp_path) == (
         "",
         "clocks not probed (no cpufreq)",
@@ -292,6 +307,7 @@ def test_the_table_says_cores_clocks_and_what_needs_a_reboot(root):
     assert rows["MAXN_SUPER"].cpu_max_hz is None and rows["MAXN_SUPER"].change == "live"
     assert rows["7W"].change == "needs a reboot" and rows["7W"].cores == (0, 1, 2, 3)
     assert "quota=..." in rows and rows["jetson_clocks"].id is None
+    assert read(root, "calls") == "nvpmodel -q", "it is asked once for all rows"
 
 
 @pytest.mark.process
@@ -348,13 +364,13 @@ MODE = nvpmodel.PowerMode(2, "15W", {"CPU_ONLINE": {"CORE_0": "1"}})
     ],
 )
 def test_what_a_power_mode_is_told_of_the_present_one(tmp_path, monkeypatch, now, problem, change):
-    mode = jetson.NvpMode(MODE, nvpmodel.Conf((MODE,), {}), tmp_path)
-    monkeypatch.setattr(jetson.NvpMode, "now", lambda mode: now)
+    mode = modes.NvpMode(MODE, nvpmodel.Conf((MODE,), {}), tmp_path)
+    monkeypatch.setattr(modes.NvpMode, "now", lambda mode: now)
     assert (mode.problem(), mode.change()[0], mode.name) == (problem, change, "15W")
 
 
 def test_without_cpufreq_it_is_not_known_whether_clocks_are_held(tmp_path):
-    held = jetson.JetsonClocks(tmp_path)
+    held = modes.JetsonClocks(tmp_path)
     assert held.problem() == "whether the clocks are held is not known: no cpufreq"
     assert held.evidence().startswith("DVFS not known (no cpufreq)")
 
@@ -370,7 +386,7 @@ def test_a_limit_may_be_rounded_to_its_neighbours_in_the_table(tmp_path, now, di
     if now is not None:
         (tmp_path / "limit").write_text(now)
     conf = nvpmodel.Conf((capped,), {"GPU": paths, "EMC": {"MAX_FREQ": "/table"}})
-    assert bool(jetson.differences(conf, capped, tmp_path)) is differ
+    assert bool(modes.differences(conf, capped, tmp_path)) is differ
 
 
 def test_the_upstream_kernels_files_stand_in_for_nvidias(tmp_path):
@@ -378,5 +394,36 @@ def test_the_upstream_kernels_files_stand_in_for_nvidias(tmp_path):
     (tmp_path / "knext").write_text("900")
     (tmp_path / "table").write_text("900 1000")
     paths = {"MAX_FREQ": "/none", "MAX_FREQ_KNEXT": "/knext", "FREQ_TABLE_KNEXT": "/table"}
-    (found,) = jetson.differences(nvpmodel.Conf((capped,), {"GPU": paths}), capped, tmp_path)
+    (found,) = modes.differences(nvpmodel.Conf((capped,), {"GPU": paths}), capped, tmp_path)
     assert "900" in found and "1000" in found
+
+
+@pytest.mark.parametrize(
+    ("answer", "output", "says"),
+    [
+        ("NV Power Mode: 25W\n1\n", "x" * 300, "requested mode 2, nvpmodel -q says 25W (1): " + "x" * 200),
+        ("", "a  b", f"requested mode 2, {nvpmodel.STATUS} says 1: a b"),
+        (
+            "NV Power Mode: 25W\n1\n",
+            "REBOOT required",
+            "requested mode 2, nvpmodel -q says 25W (1): needs a reboot",
+        ),
+        (
+            "NV Power Mode: 15W\n2\n",
+            "Reboot, please",
+            "requested mode 2, nvpmodel -q says 15W (2): needs a reboot",
+        ),
+        ("NV Power Mode: 15W\n2\n", "done", None),
+    ],
+)
+def test_a_mode_that_was_set_is_read_back(monkeypatch, tmp_path, answer, output, says):
+    monkeypatch.setattr(modes, "output", lambda root: answer)
+    monkeypatch.setattr(nvpmodel, "status", lambda root: 1)
+    if says is None:
+        modes.read_back(("nvpmodel", "-m", "2"), output, tmp_path)
+        return
+    with pytest.raises(SettingError, match="E-MODE-2") as caught:
+        modes.read_back(("nvpmodel", "-m", "2"), output, tmp_path)
+    assert caught.value.evidence == says
+    fix = "sudo nvpmodel -m 2, reboot, and the same command again" if "reboot" in says else ""
+    assert caught.value.fix == fix
