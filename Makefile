@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: venv demo docs test test-unit test-page test-core test-all test-gpu tests tests-all lint types check dist changelog clean
+.PHONY: venv demo docs test test-unit test-page test-core test-all test-gpu test-rtx tests tests-all lint types check dist changelog clean
 
 venv: $(VENV)/.ok
 
@@ -90,6 +90,13 @@ test-page: venv
 GPU_PYTHON ?= $(BIN)/python
 test-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),venv)
 	PYTHONPATH=src $(GPU_PYTHON) benchmarks/gpu_suite.py
+
+# The real TensorRT-RTX, which builds without a GPU: every network of the zoo in every precision, then the tests marked rtx.
+# It is proprietary: who runs this accepts NVIDIA's licence. The first time exports and quantises every network, the rest
+# is some minutes; writes published/rtx_builds.json with the commit.
+test-rtx: venv
+	$(BIN)/python -m pip install -q -e '.[rtx]'
+	$(BIN)/python benchmarks/rtx_builds.py
 
 check: test
 

@@ -262,8 +262,9 @@ BACKENDS = Family(
         ),
         "tensorrt": Entry(
             "edgescope.wings.tensorrt.backend:TensorRt",
-            "sudo apt install python3-libnvinfer (JetPack), or pip install tensorrt",
-            "TensorRT in process, 8.5 to 11",
+            "sudo apt install python3-libnvinfer (JetPack), or pip install tensorrt; pip install 'edgescope[rtx]' "
+            "(for RTX cards, under NVIDIA's own licence)",
+            "TensorRT in process, 8.5 to 11 and TensorRT-RTX",
             ("cuda",),
             about="edgescope.wings.tensorrt.about:AboutTensorRt",
         ),

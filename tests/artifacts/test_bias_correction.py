@@ -224,6 +224,14 @@ def test_tensors_are_shown_sample_by_sample(network):
     assert second["x"].tolist() == [[[[4, 4]], [[0, 6]]]] and second["y"].tolist() == [[8, 6]]
 
 
+def test_a_network_that_has_nothing_but_its_inputs_to_show_shows_those(network):
+    """ONNX Runtime, asked for no output, returns every one."""
+    (found,) = bias_correction.tapped(network, ["x"], samples([[[1, 3]], [[-5, 1]]]))
+    assert set(found) == {"x"}
+    (nothing,) = bias_correction.tapped(network, [], samples([[[1, 3]], [[-5, 1]]]))
+    assert set(nothing) == {"x"}
+
+
 def test_layers_with_weights_are_known_by_name():
     nodes = [layer("Conv", "w", name="c"), layer("Gemm", "w", name="g"), layer("MatMul", "w", name="m")]
     assert list(bias_correction.weighted(model(nodes, {}))) == ["c", "g"]

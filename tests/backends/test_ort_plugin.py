@@ -229,6 +229,19 @@ def test_a_library_that_cannot_be_loaded_is_named(runtime):
     assert "undefined symbol: x in it" in caught.value.evidence
 
 
+def test_a_provider_of_nvidia_without_a_driver_asks_for_the_driver(runtime, monkeypatch):
+    """What ONNX Runtime 1.32 says of onnxruntime-ep-nv-tensorrt-rtx 0.5 on a machine without a GPU."""
+    said = "[ONNXRuntimeError] : 1 : FAIL : Failed to load library x.so with error: libcuda.so.1: cannot open shared"
+
+    def refuse(name, library):
+        raise RuntimeError(f"{said} object file: No such file or directory")
+
+    monkeypatch.setattr(plugin.ort, "register_execution_provider_library", refuse)
+    with pytest.raises(UnavailableError, match="E-EP-3") as caught:
+        plugin.chosen(spec())
+    assert "NVIDIA driver" in caught.value.fix and "pip" not in caught.value.fix
+
+
 def test_a_runtime_that_records_nothing_gives_no_number(runtime, monkeypatch):
     monkeypatch.setattr(plugin.ort, "InferenceSession", object)
     with pytest.raises(UnavailableError, match="E-EP-3"):

@@ -46,10 +46,12 @@ def board(monkeypatch, tmp_path):
     """Return a function of a version (and of what the fake CUDA takes) that sets up such a board."""
     monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path / "cache"))
 
-    def make(version: str = "10.3.0.30", **gpu) -> Board:
+    def make(version: str = "10.3.0.30", *, rtx: bool = False, **gpu) -> Board:
         cuda = FakeCudart(**gpu)
-        module, state = fake_tensorrt.module(version, cuda)
-        monkeypatch.setitem(sys.modules, "tensorrt", module)
+        module, state = fake_tensorrt.module(version, cuda, rtx)
+        monkeypatch.setitem(sys.modules, "tensorrt", None if rtx else module)  # None: as if not installed
+        if rtx:
+            monkeypatch.setitem(sys.modules, "tensorrt_rtx", module)
         monkeypatch.setattr(cudart, "library", lambda: cuda)
         monkeypatch.setattr(engine_file, "gpu", lambda name: name)  # whatever board the tests run on
         cudart.runtime.cache_clear()

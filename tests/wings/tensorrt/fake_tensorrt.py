@@ -13,7 +13,7 @@ import enum
 import json
 import time
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ class State:
         self.names_only = False
         self.uncapturable = False
         self.runtime_dla: list[int] = []
+        self.specialised: list[Any] = []
         self.precision_done: str | None = None
 
     @property
@@ -58,12 +59,18 @@ class Sealed:
         object.__setattr__(self, name, value)
 
 
-def module(version: str, cudart: FakeCudart) -> tuple[ModuleType, State]:
-    """Return the module and its state."""
+RTX_RUNS_ON = ("SM75", "SM80", "SM86", "SM89", "SM120", "SM121")
+
+
+def module(version: str, cudart: FakeCudart, rtx: bool = False) -> tuple[ModuleType, State]:
+    """Return the module and its state; TensorRT-RTX has the API of 11 and counts its own versions."""
     state = State(version, cudart)
+    if rtx:
+        state.version = (11, 0)
     v = state.version
-    trt = ModuleType("tensorrt")
-    trt.__spec__ = ModuleSpec("tensorrt", None)  # others ask whether there is such a package
+    name = "tensorrt_rtx" if rtx else "tensorrt"
+    trt = ModuleType(name)
+    trt.__spec__ = ModuleSpec(name, None)  # others ask whether there is such a package
     trt.__version__ = version
     trt.init_libnvinfer_plugins = lambda logger, namespace: True
 
@@ -84,6 +91,10 @@ def module(version: str, cudart: FakeCudart) -> tuple[ModuleType, State]:
     flags = ["INT8", "FP16"] if v < (11, 0) else []
     trt.BuilderFlag = enum.Enum("BuilderFlag", [*flags, "TF32", "GPU_FALLBACK", "DISABLE_TIMING_CACHE"])
     trt.DataType = enum.Enum("DataType", ["FLOAT", "HALF", "INT8", "INT32", "INT64", "BOOL"])
+    trt.LayerType = enum.Enum("LayerType", ["CONVOLUTION", "MATRIX_MULTIPLY", "DEQUANTIZE", "OTHER"])
+    if rtx:
+        trt.ComputeCapability = enum.Enum("ComputeCapability", ["NONE", "CURRENT", *RTX_RUNS_ON])
+        trt.DynamicShapesKernelSpecializationStrategy = enum.Enum("S", ["LAZY", "EAGER", "NONE"])
     trt.TensorIOMode = enum.Enum("TensorIOMode", ["NONE", "INPUT", "OUTPUT"])
     trt.DeviceType = enum.Enum("DeviceType", ["GPU", "DLA"])
     if v < (11, 0):
@@ -99,6 +110,7 @@ def module(version: str, cudart: FakeCudart) -> tuple[ModuleType, State]:
     allowed = {"default_device_type", "DLA_core", "profiling_verbosity"}
     allowed |= {"builder_optimization_level"} if v >= (8, 6) else set()
     allowed |= {"progress_monitor"} if v >= (10, 0) else set()
+    allowed |= {"num_compute_capabilities"} if rtx else set()
 
     class Config(Sealed):
         ALLOWED = allowed
@@ -106,6 +118,7 @@ def module(version: str, cudart: FakeCudart) -> tuple[ModuleType, State]:
         def __init__(self):
             self._flags, self._profiles, self._pools = {trt.BuilderFlag.TF32}, [], {}
             self._timings, self._features = b"", set()
+            self._named = []
             state.configs.append(self)
 
         def set_flag(self, flag):
@@ -137,6 +150,8 @@ def module(version: str, cudart: FakeCudart) -> tuple[ModuleType, State]:
             return Timings()
 
     Config.set_memory_pool_limit = lambda self, pool, size: self._pools.__setitem__(pool.name, size)
+    if rtx:
+        Config.set_compute_capability = lambda self, named, index: self._named.append(named.name) or True
     if (8, 6) <= v < (10, 0):
         Config.set_preview_feature = lambda self, feature, on: self._features.add(feature.name)
 
@@ -163,6 +178,31 @@ def module(version: str, cudart: FakeCudart) -> tuple[ModuleType, State]:
 
         def get_input(self, index):
             return Tensor(self.inputs[index])
+
+        @property
+        def num_layers(self):
+            return len(self.layers())
+
+        def get_layer(self, index):
+            return self.layers()[index]
+
+        def layers(self):
+            model = onnx.load_from_string(self.content)
+            halves = {t.name for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT16}
+            return [Layer(node, halves) for node in model.graph.node]
+
+    class Layer:
+        def __init__(self, node, halves):
+            kinds = {"Conv": "CONVOLUTION", "Gemm": "MATRIX_MULTIPLY", "DequantizeLinear": "DEQUANTIZE"}
+            self.type = trt.LayerType[kinds.get(node.op_type, "OTHER")]
+            self.node, self.num_outputs = node, len(node.output)
+            self.dtype = trt.DataType.HALF if halves & set(node.input) else trt.DataType.FLOAT
+
+        def get_input(self, index):
+            return SimpleNamespace(name=self.node.input[index], dtype=self.dtype)
+
+        def get_output(self, index):
+            return SimpleNamespace(name=self.node.output[index], dtype=self.dtype)
 
     class Error:
         def __init__(self, index, node, text):
@@ -275,7 +315,13 @@ def module(version: str, cudart: FakeCudart) -> tuple[ModuleType, State]:
                 return trt.DataType.INT32
             return trt.DataType[names[name]]
 
-        def create_execution_context(self):
+        def create_runtime_config(self):
+            assert rtx
+            return SimpleNamespace(dynamic_shapes_kernel_specialization_strategy=None)
+
+        def create_execution_context(self, config=None):
+            strategy = config and config.dynamic_shapes_kernel_specialization_strategy.name
+            state.specialised.append(strategy)
             self.contexts += 1
             if self.contexts > 1 and self.told["profile"] and not self.told["shared"]:
                 complain(self.logger, "Profile 0 has been chosen by another IExecutionContext")

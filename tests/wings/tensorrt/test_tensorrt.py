@@ -503,6 +503,8 @@ def test_a_plan_that_tensorrt_cannot_load_is_an_error_with_a_fix(board, network)
 
 
 def test_an_empty_namespace_package_is_not_tensorrt(board, monkeypatch, tmp_path):
+    for name in ("tensorrt_rtx", "tensorrt_rtx_bindings"):
+        monkeypatch.setitem(sys.modules, name, None)
     board()
     board.forget()
     monkeypatch.delitem(sys.modules, "tensorrt")

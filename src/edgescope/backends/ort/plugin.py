@@ -63,6 +63,8 @@ RECORD = "session.record_ep_graph_assignment_info"
 IGNORED = re.compile(
     r"\bignor|unrecogni[sz]ed|\bunknown (option|key|property)|not a (valid|known) option", re.I
 )
+DRIVER = re.compile(r"libcuda\.so\S* cannot open|libnvcuda", re.I)
+"""What the loader says where a provider of NVIDIA's finds no driver."""
 #: Seconds and queries over which threads are counted; a thread counts that computed for this share of the time.
 COUNTED_S, COUNTED_QUERIES, BUSY_SHARE = 0.3, 5, 0.02
 Floats = NDArray[np.floating[Any]]
@@ -198,9 +200,16 @@ def _registered(name: str, library: str) -> tuple[Any, ...]:
         try:
             ort.register_execution_provider_library(name, library)
         except Exception as error:  # the runtime's exceptions share no base class
-            why = f"{library}: {' '.join(str(error).split())[:300]}"
-            raise _unloaded(name, why, f"pip install --upgrade onnxruntime onnxruntime-ep-{name}") from error
+            said = " ".join(str(error).split())
+            raise _unloaded(name, f"{library}: {said[:300]}", _remedy(name, said)) from error
         return tuple(device for device in ort.get_ep_devices() if _key(device) not in before)
+
+
+def _remedy(name: str, said: str) -> str:
+    """Return what helps a library that did not load, by what the runtime said."""
+    if DRIVER.search(said):
+        return "install the NVIDIA driver, which brings libcuda.so.1, on a machine with such a GPU"
+    return f"pip install --upgrade onnxruntime onnxruntime-ep-{name}"
 
 
 def _key(device: Any) -> tuple[str, str]:

@@ -34,7 +34,7 @@ class AboutTensorRt(About):
 
     CANDIDATES: ClassVar[Mapping[str, Sequence[Tried]]] = {"cuda": tried("fp32 tf32 fp16 int8")}
     CAPTURES: ClassVar[bool] = True
-    PACKAGES: ClassVar[Sequence[str]] = ("tensorrt",)
+    PACKAGES: ClassVar[Sequence[str]] = ("tensorrt", "tensorrt-rtx-cu13")
 
     @staticmethod
     def run_script(trial: Trial, file: str) -> Script:

@@ -1,39 +1,16 @@
-"""The version of TensorRT, and the part of its Python API that is used, as Protocols.
+"""The part of TensorRT's Python API that is used, as Protocols, and its logger.
 
-With Python 3.10 or later there are two forms of the API:
-
-* 8.5 to 10 (JetPack 6, servers): precisions are builder flags.
-* 11: networks are strongly typed, so precision comes from the ONNX file and the flags for it are gone.
-
-Before 8.5 inputs and outputs were numbered; boards with such a TensorRT have Python 3.6 or 3.8, and trtexec runs there.
-
-`Builder`, `Config`, `Engine` and the rest hold the members that both forms share; a type checker with the
-stubs of 10.13 confirms that 10's classes fit them. Members of only one form are looked up by name.
+`Builder`, `Config`, `Engine` and the rest hold the members that both forms of the API share (library.py); a type
+checker with the stubs of 10.13 confirms that 10's classes fit them. Members of only one form are looked up by name.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from functools import lru_cache
 from typing import Any, Protocol
 
-import tensorrt as trt
-
-FULL_VERSION = str(getattr(trt, "__version__", ""))
-if not FULL_VERSION:
-    # only a stubs package, or a folder called tensorrt
-    raise ImportError(f"the module tensorrt at {list(trt.__path__)} is not TensorRT: it has no __version__")
-VERSION = tuple(int(part) for part in FULL_VERSION.split(".")[:2])
-OLDEST = (8, 5)
-if VERSION < OLDEST:
-    raise ImportError(
-        f"TensorRT {FULL_VERSION} is too old: its Python API is known here from 8.5 on; use trtexec"
-    )
-
-OPTIMISATION_LEVEL = (8, 6)
-PROFILE_SHARING = (8, 6)
-ALWAYS_EXPLICIT_BATCH = (10, 0)
-PROGRESS_MONITOR = (10, 0)
-STRONGLY_TYPED = (11, 0)
+from edgescope.wings.tensorrt.library import trt
 
 Shape = tuple[int, ...]
 
@@ -52,7 +29,10 @@ class Network(Protocol):
 
     @property
     def num_inputs(self) -> int: ...
+    @property
+    def num_layers(self) -> int: ...
     def get_input(self, index: int, /) -> Any: ...
+    def get_layer(self, index: int, /) -> Any: ...
 
 
 class ParserError(Protocol):
@@ -134,3 +114,18 @@ class Log(trt.ILogger):  # type: ignore[misc]  # TensorRT may be absent where th
     def last_errors(self) -> str:
         """Return the last errors on one line."""
         return "; ".join(list(self.kept)[-3:])[:400] or "TensorRT gave no reason"
+
+
+@lru_cache(maxsize=1)
+def only_log() -> Log:
+    """Return the logger of this process: TensorRT writes to the first it was given while anything made with it lives.
+
+    Seen with TensorRT-RTX 1.7.1: a second builder's errors went to the logger of a session that was still open.
+    """
+    return Log()
+
+
+def fresh_log() -> Log:
+    """Return the logger without what it kept of earlier work."""
+    only_log().kept.clear()
+    return only_log()

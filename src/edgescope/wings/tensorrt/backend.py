@@ -1,4 +1,4 @@
-"""TensorRT in this process, through its official Python API, versions 8.5 to 11.
+"""TensorRT in this process, through its official Python API, versions 8.5 to 11, and TensorRT-RTX.
 
 `prepare` builds an engine from the ONNX file and keeps it, with a sidecar, under a name made of everything that
 affects it (engine_file.py); `load` deserialises it. Up to TensorRT 10 the builder's flags set fp16 and int8, in 11 the
@@ -16,41 +16,43 @@ version differences that are handled and tested here, and every old board would 
 
 from __future__ import annotations
 
-import json
+import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
-import tensorrt as trt
 from numpy.typing import NDArray
 
 from edgescope import cache
 from edgescope.artifacts import onnx_export
-from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS, onnx_file, refuse
+from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS, onnx_file
 from edgescope.backends import cudart
-from edgescope.backends.base import Artifact, Phases, Spec, checked
+from edgescope.backends.base import Artifact, Phases, Spec, checked, counted, precision_of
 from edgescope.errors import DeviceError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model
-from edgescope.records import Effective, Json
-from edgescope.wings.tensorrt import about, build, engine_file
+from edgescope.records import Effective
+from edgescope.wings.tensorrt import about, build, engine_file, library, target
 from edgescope.wings.tensorrt import api_types as types
 from edgescope.wings.tensorrt import layers as _trt_layers
 from edgescope.wings.tensorrt.engine_file import EngineFacts
 from edgescope.wings.tensorrt.execution import Lane, open_io
+from edgescope.wings.tensorrt.library import trt
+from edgescope.wings.tensorrt.target import Target
 
 OPTIONS = {
     "workspace_mb": "scratch memory kernels may use (all)",
     "dla": "number of the DLA core to build for, the GPU runs the rest (none)",
+    "compute_capability": "build for a GPU that is not here, as 8.6; TensorRT-RTX (this machine's)",
     "graph": "launch as a CUDA graph (false)",
     "profile_min": "smallest batch the engine takes (the batch)",
     "profile_opt": "batch it is tuned for (the batch)",
     "profile_max": "largest batch it takes (the batch)",
-    "timing_cache": "keep kernel timings between builds (true)",
+    "timing_cache": "keep kernel timings between builds (true; TensorRT-RTX has none)",
     "builder_level": "0 to 5, how long to look for kernels; TensorRT 8.6 and later (3)",
     "build_timeout": "seconds a build may take; TensorRT 10 and later (none)",
     **TENSORRT_INT8_OPTIONS,
@@ -63,6 +65,7 @@ class Options:
 
     workspace_mb: int | None
     dla: int | None
+    compute_capability: str | None
     graph: bool
     profile: tuple[int, int, int]
     timing_cache: bool
@@ -85,6 +88,7 @@ class Options:
         options = cls(
             about.whole(spec, "workspace_mb", 1),
             about.whole(spec, "dla", 0),
+            _capability(spec),
             about.switch(spec, "graph"),
             (least, usual, most),
             about.switch(spec, "timing_cache", True),
@@ -92,19 +96,35 @@ class Options:
             about.whole(spec, "build_timeout", 1),
         )
         for name, since in (
-            ("builder_level", types.OPTIMISATION_LEVEL),
-            ("build_timeout", types.PROGRESS_MONITOR),
+            ("builder_level", library.OPTIMISATION_LEVEL),
+            ("build_timeout", library.PROGRESS_MONITOR),
         ):
-            if getattr(options, name) is not None and since > types.VERSION:
-                raise UnsupportedError(
-                    "E-TRT-16",
-                    f"TensorRT {types.FULL_VERSION} has no {name}",
-                    evidence=f"it came with {'.'.join(map(str, since))}",
-                    effect="The trial would name an option that has no effect",
-                    fix="leave the option out"
-                    + ("; --timeout bounds the trial" if name == "build_timeout" else ""),
-                )
+            if getattr(options, name) is not None and since > library.API:
+                raise _without(name, f"it came with {'.'.join(map(str, since))}")
+        if library.IS_RTX and spec.options.get("timing_cache"):
+            raise _without("timing_cache", "the library itself says that it does nothing there")
         return options
+
+
+def _without(name: str, evidence: str) -> UnsupportedError:
+    return UnsupportedError(
+        "E-TRT-16",
+        f"TensorRT {library.FULL_VERSION} has no {name}",
+        evidence=evidence,
+        effect="The trial would name an option that has no effect",
+        fix="leave the option out" + ("; --timeout bounds the trial" if name == "build_timeout" else ""),
+    )
+
+
+def _capability(spec: Spec) -> str | None:
+    """Return the named compute capability, which a command line reads as a number."""
+    value = spec.options.get("compute_capability")
+    if value is None:
+        return None
+    text = str(value)
+    if isinstance(value, bool) or not re.fullmatch(r"\d+\.\d", text):
+        raise UsageError("E-OPT-2", f"compute_capability must be as 8.6, not {value!r}")
+    return text
 
 
 class TensorRtSession:
@@ -126,11 +146,11 @@ class TensorRtSession:
         try:
             return self._lane()
         except DeviceError as error:
-            if types.VERSION >= types.PROFILE_SHARING:
+            if library.API >= library.PROFILE_SHARING:
                 raise
             raise UnsupportedError(
                 "E-TRT-14",
-                f"TensorRT {types.FULL_VERSION} runs one query at a time on an engine with open axes",
+                f"TensorRT {library.FULL_VERSION} runs one query at a time on an engine with open axes",
                 evidence=error.evidence,
                 effect="Every second query in flight would fail",
                 fix="--in-flight 1, an ONNX file with a closed batch axis, or TensorRT 8.6",
@@ -179,9 +199,13 @@ class TensorRtSession:
     def effective(self) -> Effective:
         """Return the precision of the engine's heavy layers, as the engine reports it, and its GPU."""
         where = f"{self.cuda.device_name()} (compute capability {self.cuda.compute_capability()})"
-        end = f"; TensorRT {types.FULL_VERSION} on {where}" + ("; in a CUDA graph" if self.graph else "")
+        end = f"; TensorRT {library.FULL_VERSION} on {where}" + ("; in a CUDA graph" if self.graph else "")
         inspector = self.engine.create_engine_inspector()
         layers = _trt_layers.read(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
+        heavy = self.artifact.notes["engine"]["flags"].get("heavy")
+        if not layers.kinds and heavy:
+            told = f"; the network it was built from, whose types it keeps: {counted(heavy)} heavy layers"
+            return Effective("cuda", precision_of(heavy), None, layers.evidence() + told + end)
         return Effective("cuda", layers.precision(), None, layers.evidence() + end)
 
     def close(self) -> None:
@@ -201,26 +225,29 @@ class TensorRt(about.AboutTensorRt):
         """Return the engine for this GPU and TensorRT, built once; UnsupportedError if it cannot be built."""
         spec = about.for_tensorrt(model, spec, folder)
         options = Options.of(spec)
-        cuda = cudart.runtime()
-        _require(spec, options, cuda.compute_capability(), engine_file.gpu(cuda.device_name()))
-        opset = onnx_export.opset_for(types.FULL_VERSION)
+        if not spec.place.cuda:
+            raise UnsupportedError("E-TRT-1", f"TensorRT does not run on {spec.device}", fix="--device cuda")
+        goal = target.of(options.compute_capability)
+        target.require(spec, options.dla, goal)
+        opset = onnx_export.opset_for(".".join(map(str, library.API)))
         recipe = about.int8_recipe(model, spec)
         onnx = onnx_file(model, _file_precision(spec.precision), folder, opset=opset, **recipe)
-        requested = _requested(model, spec, options, onnx)
+        requested = _requested(model, spec, options, onnx, goal)
         path = cache.made(folder) / engine_file.key(requested)
-        facts = engine_file.cached(path, **_board()) or _built(path, requested, onnx, options)
+        facts = engine_file.cached(path, **asdict(goal)) or _built(path, requested, onnx, options)
         notes = {"engine": asdict(facts), "made": cache.notes(onnx)}
         return Artifact(model, spec, path, facts.sha256, facts.build_s, notes)
 
     def load(self, artifact: Artifact) -> TensorRtSession:
         """Return a session over the engine; UnsupportedError if it was built elsewhere."""
         assert artifact.path is not None
-        log = types.Log()
-        engine_file.check(artifact.path, **_board())
+        options, log = Options.of(artifact.spec), types.fresh_log()
+        board = target.loads(options.compute_capability, str(artifact.path))
+        engine_file.check(artifact.path, **asdict(board))
         trt.init_libnvinfer_plugins(log, "")
         runtime = trt.Runtime(log)
-        if (dla := Options.of(artifact.spec).dla) is not None:
-            cast(Any, runtime).DLA_core = dla
+        if options.dla is not None:
+            cast(Any, runtime).DLA_core = options.dla
         engine: Any = runtime.deserialize_cuda_engine(artifact.path.read_bytes())
         if engine is None:
             raise DeviceError(
@@ -232,27 +259,14 @@ class TensorRt(about.AboutTensorRt):
         return TensorRtSession(engine, runtime, artifact, log)
 
 
-def _board() -> dict[str, str]:
-    """Return the TensorRT version and GPU for which an engine must have been built to run here."""
-    cuda = cudart.runtime()
-    return {
-        "tensorrt": types.FULL_VERSION,
-        "compute_capability": cuda.compute_capability(),
-        "device": engine_file.gpu(cuda.device_name()),
-    }
-
-
-def _requested(model: Model, spec: Spec, options: Options, onnx: Path) -> EngineFacts:
+def _requested(model: Model, spec: Spec, options: Options, onnx: Path, goal: Target) -> EngineFacts:
     """Return the required facts of the engine, before it is built."""
-    board = _board()
     return EngineFacts(
         model=model.info.name,
         onnx_sha256=cache.content(onnx),
-        tensorrt=board["tensorrt"],
-        compute_capability=board["compute_capability"],
         program="tensorrt",
         precision=spec.precision,
-        device=board["device"],
+        **asdict(goal),
         flags={
             "model_digest": model.info.digest,  # covers external weights, which the ONNX file's hash leaves out
             "workspace_mb": options.workspace_mb,
@@ -268,7 +282,8 @@ def _requested(model: Model, spec: Spec, options: Options, onnx: Path) -> Engine
 
 def _built(path: Path, requested: EngineFacts, onnx: Path, options: Options) -> EngineFacts:
     """Build the engine and keep it at `path`; return its facts."""
-    kept = f"timings-{requested.tensorrt}-{requested.compute_capability}-{cache.safe(requested.device)}.cache"
+    version, device = cache.safe(requested.tensorrt), cache.safe(requested.device)
+    kept = f"timings-{version}-{requested.compute_capability}-{device}.cache"
     request = build.Request(
         onnx=onnx,
         precision=requested.precision,
@@ -276,14 +291,16 @@ def _built(path: Path, requested: EngineFacts, onnx: Path, options: Options) -> 
         title=f"{requested.model} {requested.precision}",
         workspace_mb=options.workspace_mb,
         dla=options.dla,
+        compute_capability=requested.compute_capability,
         level=options.builder_level,
         timing_cache=cache.folder("tensorrt") / kept if options.timing_cache else None,
         timeout_s=options.build_timeout,
     )
     start = time.monotonic()
-    plan, timings = build.build(request)
-    told = {**requested.flags, "timings": timings}
-    return engine_file.write(path, plan, replace(requested, flags=told, build_s=time.monotonic() - start))
+    made = build.build(request)
+    told = {**requested.flags, "timings": made.timings, "heavy": made.heavy}
+    facts = replace(requested, flags=told, build_s=time.monotonic() - start)
+    return engine_file.write(path, made.plan, facts)
 
 
 def _shapes(shapes: Sequence[Sequence[int]]) -> tuple[types.Shape, types.Shape, types.Shape]:
@@ -295,42 +312,4 @@ def _file_precision(precision: str) -> str:
     """Return the precision of the ONNX file: fp32 up to TensorRT 10, whose builder lowers it; from 11 `precision`."""
     if precision == "int8":
         return "int8"
-    return "fp16" if precision == "fp16" and types.VERSION >= types.STRONGLY_TYPED else "fp32"
-
-
-def _require(spec: Spec, options: Options, capability: str, board: str) -> None:
-    """Raise UnsupportedError for a device, precision or DLA core that does not exist here."""
-    if not spec.place.cuda:
-        raise UnsupportedError("E-TRT-1", f"TensorRT does not run on {spec.device}", fix="--device cuda")
-    if spec.precision not in build.PRECISIONS:
-        known = ", ".join(build.PRECISIONS)
-        raise refuse("tensorrt", spec.precision, f"it is built for {known} here", where=board)
-    about.require("tensorrt", spec.precision, capability, board)
-    able = _platform(capability, board)
-    if able.get(spec.precision) is False:
-        why = f"TensorRT {types.FULL_VERSION} finds no fast {spec.precision} kernels on compute capability {capability}"
-        raise refuse("tensorrt", spec.precision, why, where=f"this board ({board})")
-    if options.dla is None:
-        return
-    if options.dla >= able["dla_cores"]:
-        raise UnsupportedError(
-            "E-TRT-13",
-            f"there is no DLA core {options.dla} here",
-            evidence=f"TensorRT {types.FULL_VERSION} finds {able['dla_cores']} on {board}",
-            effect="All of it would run on the GPU under a DLA label",
-            fix="leave --option dla out",
-        )
-    if spec.precision not in ("fp16", "int8"):
-        raise refuse(
-            "tensorrt", spec.precision, "a DLA core computes in fp16 and int8 only", where="a DLA core"
-        )
-
-
-def _platform(capability: str, board: str) -> Mapping[str, Json]:
-    """Return the GPU's features, queried from TensorRT once, because that costs seconds and a builder's memory."""
-    name = f"platform-{types.FULL_VERSION}-{capability}-{cache.safe(board)}.json"
-    note = cache.folder("tensorrt") / name
-    if not note.is_file():
-        cache.write_json(note, build.platform())
-    found: Mapping[str, Json] = json.loads(note.read_text())
-    return found
+    return "fp16" if precision == "fp16" and library.API >= library.STRONGLY_TYPED else "fp32"

@@ -18,17 +18,17 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
-
-import tensorrt as trt
 
 from edgescope import cache
 from edgescope.errors import DeviceError, SafetyError, UnsupportedError, UsageError
 from edgescope.records import Json
 from edgescope.wings.tensorrt import api_types as types
-from edgescope.wings.tensorrt.api_types import VERSION, Builder, Config, Log, Network, Shape
+from edgescope.wings.tensorrt import library
+from edgescope.wings.tensorrt.api_types import Builder, Config, Log, Network, Shape
+from edgescope.wings.tensorrt.library import API, trt
+from edgescope.wings.tensorrt.network import heavy_types, parse
 
 PRECISIONS = ("fp32", "tf32", "fp16", "int8")
 
@@ -44,14 +44,27 @@ class Request:
     title: str = ""
     workspace_mb: int | None = None
     dla: int | None = None
+    compute_capability: str = ""
+    """Of the GPU to build for; a library that builds for the GPU that it finds does not look at it."""
     level: int | None = None
     timing_cache: Path | None = None
     timeout_s: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """An engine that was built."""
+
+    plan: bytes
+    timings: str
+    """State of the kernel timings of earlier builds: `used`, `empty` or `off`."""
+    heavy: Mapping[str, int]
+    """Precision -> heavy layers of the network, where TensorRT keeps its types; else {}."""
+
+
 def platform() -> dict[str, Json]:
     """Return {fp16, int8, tf32: whether the GPU has kernels for it, or None if not known (11), dla_cores}."""
-    builder: Builder = trt.Builder(Log())
+    builder: Builder = trt.Builder(types.fresh_log())
     found: dict[str, Json] = {
         name: getattr(builder, attribute, None)
         for name, attribute in (
@@ -60,40 +73,58 @@ def platform() -> dict[str, Json]:
             ("tf32", "platform_has_tf32"),
         )
     }
-    return found | {"dla_cores": int(getattr(builder, "num_DLA_cores", 0))}
+    return found | {"dla_cores": _dla_cores(builder)}
 
 
-def build(request: Request) -> tuple[bytes, str]:
-    """Return the serialised engine, and the state of earlier kernel timings: `used`, `empty` or `off`.
+def _dla_cores(builder: Builder) -> int:
+    return int(getattr(builder, "num_DLA_cores", 0))
 
-    UnsupportedError if the parser does not know an operator, SafetyError if memory ran out, DeviceError if the
-    builder failed or took longer than allowed.
+
+def no_dla(core: int, cores: int, board: str) -> UnsupportedError:
+    """Return the error for a DLA core that is not there: TensorRT takes its number without a word, and builds."""
+    return UnsupportedError(
+        "E-TRT-13",
+        f"there is no DLA core {core} here",
+        evidence=f"TensorRT {library.FULL_VERSION} finds {cores} on {board}",
+        effect="All of it would run on the GPU under a DLA label",
+        fix="leave --option dla out",
+    )
+
+
+def build(request: Request) -> Built:
+    """Return the serialised engine and what is known of it.
+
+    UnsupportedError if the parser does not know an operator or the DLA core is not there, SafetyError if memory ran
+    out, DeviceError if the builder failed or took longer than allowed.
     """
-    log = Log()
+    log = types.fresh_log()
     trt.init_libnvinfer_plugins(log, "")
     builder: Builder = trt.Builder(log)
-    explicit = VERSION < types.ALWAYS_EXPLICIT_BATCH
+    cores = _dla_cores(builder)
+    if request.dla is not None and request.dla >= cores:
+        raise no_dla(request.dla, cores, "this machine")
+    explicit = API < library.ALWAYS_EXPLICIT_BATCH
     network: Network = builder.create_network(
         1 << int(trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH) if explicit else 0
     )
-    _parse(network, request.onnx, log)
+    parse(network, request.onnx, log)
     config: Config = builder.create_builder_config()
     _configure(config, request)
     _add_profile(builder, network, config, request)
     timings = _load_timings(config, request.timing_cache)
     monitor = _limit(config, request.timeout_s)
-    with ticking(f"tensorrt {types.FULL_VERSION}: building {request.title or request.onnx.name}"):
+    with ticking(f"tensorrt {library.FULL_VERSION}: building {request.title or request.onnx.name}"):
         plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise _failed(request, log, stopped=bool(monitor and monitor.stopped))
     _save_timings(config, request.timing_cache)
-    return bytes(plan), timings
+    return Built(plan=bytes(plan), timings=timings, heavy=heavy_types(network))
 
 
 def _configure(config: Config, request: Request) -> None:
     flags = trt.BuilderFlag
     (config.set_flag if request.precision == "tf32" else config.clear_flag)(flags.TF32)
-    if VERSION < types.STRONGLY_TYPED and request.precision in ("fp16", "int8"):
+    if API < library.STRONGLY_TYPED and request.precision in ("fp16", "int8"):
         config.set_flag(flags.FP16 if request.precision == "fp16" else flags.INT8)
     if request.workspace_mb is not None:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, request.workspace_mb << 20)
@@ -101,11 +132,14 @@ def _configure(config: Config, request: Request) -> None:
         trt.ProfilingVerbosity.DETAILED
     )  # so that effective() can read precisions back
     if (
-        types.PROFILE_SHARING <= VERSION < types.ALWAYS_EXPLICIT_BATCH
+        library.PROFILE_SHARING <= API < library.ALWAYS_EXPLICIT_BATCH
     ):  # one profile, several queries in flight
         cast(Any, config).set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
     if request.level is not None:
         cast(Any, config).builder_optimization_level = request.level
+    if named := library.BUILDS_FOR.get(request.compute_capability):
+        cast(Any, config).num_compute_capabilities = 1
+        cast(Any, config).set_compute_capability(named, 0)
     if request.dla is not None:
         cast(Any, config).default_device_type = trt.DeviceType.DLA
         cast(Any, config).DLA_core = request.dla
@@ -146,6 +180,8 @@ def _add_profile(builder: Builder, network: Network, config: Config, request: Re
 
 def _load_timings(config: Config, path: Path | None) -> str:
     """Load earlier kernel timings; a cache of another build of TensorRT is ignored."""
+    if library.IS_RTX:  # it takes a cache and does nothing with it, by its own word since 1.2
+        return "off"
     if path is None:
         config.set_flag(trt.BuilderFlag.DISABLE_TIMING_CACHE)
         return "off"
@@ -158,56 +194,9 @@ def _load_timings(config: Config, path: Path | None) -> str:
 
 
 def _save_timings(config: Config, path: Path | None) -> None:
-    timings = config.get_timing_cache() if path is not None else None
+    timings = config.get_timing_cache() if path is not None and not library.IS_RTX else None
     if path is not None and timings is not None:
         cache.write_bytes(path, bytes(timings.serialize()))
-
-
-def _parse(network: Any, path: Path, log: Log) -> None:
-    """Parse the ONNX file with its external weights; UnsupportedError names the nodes that TensorRT does not know."""
-    parser = trt.OnnxParser(network, log)
-    if parser.parse_from_file(str(path)):
-        return
-    errors = [parser.get_error(index) for index in range(parser.num_errors)]
-    nodes = _nodes(path)
-    complaints = [_complaint(error, nodes) for error in errors[:3]]
-    raise UnsupportedError(
-        "E-TRT-2",
-        f"TensorRT {types.FULL_VERSION} cannot read {complaints[0] if complaints else path.name}",
-        evidence="; ".join([*complaints[1:], log.last_errors()])[:400],
-        effect=f"{path.name} is {_opset(path)}, and no engine can be built from it",
-        fix="--backend onnxruntime, or replace the operator in the model",
-    )
-
-
-def _complaint(error: types.ParserError, nodes: list[tuple[str, str]]) -> str:
-    """Return `node /a/b (NonZero): reason`; versions before 8.6 give only the node's number."""
-    index = error.node()
-    name, kind = nodes[index] if 0 <= index < len(nodes) else ("", "")
-    name = str(getattr(error, "node_name", lambda: "")()) or name or f"number {index}"
-    kind = str(getattr(error, "node_operator", lambda: "")()) or kind or "operator not named"
-    return f"node {name} ({kind}): {' '.join(error.desc().split())[:200]}"
-
-
-def _nodes(path: Path) -> list[tuple[str, str]]:
-    """Return name and operator of every node, or [] if the onnx package is not on this board."""
-    if find_spec("onnx") is None:
-        return []
-    import onnx
-
-    graph = onnx.load(str(path), load_external_data=False).graph
-    return [(node.name, node.op_type) for node in graph.node]
-
-
-def _opset(path: Path) -> str:
-    """Return `opset 13`, from the file's stored facts, else from the file."""
-    known = cache.notes(path).get("opset")
-    if known is None and find_spec("onnx") is not None:
-        import onnx
-
-        imports = onnx.load(str(path), load_external_data=False).opset_import
-        known = next((entry.version for entry in imports if entry.domain in ("", "ai.onnx")), None)
-    return f"opset {known}" if known is not None else "of an unknown opset"
 
 
 def _failed(request: Request, log: Log, *, stopped: bool) -> DeviceError | SafetyError:
@@ -225,12 +214,13 @@ def _failed(request: Request, log: Log, *, stopped: bool) -> DeviceError | Safet
             evidence=errors,
             fix="--option workspace_mb=64, or add swap",
         )
+    other = "fp32" if request.precision in ("fp16", "int8") else "fp16"
     return DeviceError(
         "E-TRT-4",
-        f"TensorRT {types.FULL_VERSION} could not build an engine from {request.onnx.name}",
+        f"TensorRT {library.FULL_VERSION} could not build an engine from {request.onnx.name}",
         evidence=errors,
         effect="There is no number for this cell",
-        fix="--precision fp32, --option workspace_mb=1024, or --backend onnxruntime",
+        fix=f"--precision {other}, --option workspace_mb=1024, or --backend onnxruntime",
     )
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-import tensorrt as trt
 from numpy.typing import NDArray
 
 from edgescope.backends.base import Phases
@@ -27,7 +26,9 @@ from edgescope.backends.cudart import CudaRuntime
 from edgescope.errors import DeviceError, UnsupportedError, UsageError
 from edgescope.models.base import Batch
 from edgescope.wings.tensorrt import api_types as types
+from edgescope.wings.tensorrt import library
 from edgescope.wings.tensorrt.api_types import Log, Shape
+from edgescope.wings.tensorrt.library import trt
 
 #: Names of trt.DataType -> numpy; a type that is not listed has no numpy type.
 DTYPES = {
@@ -52,12 +53,26 @@ class Port:
 
 def open_io(engine: Any, log: Log) -> Io:
     """Return a new context of the engine; DeviceError if there is no memory for one."""
-    context = engine.create_execution_context()
+    context = _context(engine)
     if context is None:
         raise DeviceError(
             "E-TRT-7", "TensorRT could not create an execution context", evidence=log.last_errors()
         )
     return Io(engine, context, log)
+
+
+def _context(engine: Any) -> Any:
+    """Return a context; None if there is no memory. TensorRT-RTX compiles its kernels for the shapes in hand first.
+
+    By itself it would begin with slower ones that take any shape, and change them in the middle of a measurement; a
+    CUDA graph would keep those for good.
+    """
+    if not library.IS_RTX:
+        return engine.create_execution_context()
+    config = engine.create_runtime_config()
+    strategy = cast(Any, trt).DynamicShapesKernelSpecializationStrategy.EAGER
+    config.dynamic_shapes_kernel_specialization_strategy = strategy
+    return engine.create_execution_context(config)
 
 
 class Io:
