@@ -137,6 +137,8 @@ class ProgramRun:
     warnings: tuple[Message, ...] = ()
     answer_rows: int | None = None
     """Rows that `answer` takes at once, if they are more than the trial's batch."""
+    settled: bool = True
+    """Whether the latencies had settled when the window began, as far as the program tells."""
 
 
 @runtime_checkable

@@ -157,6 +157,7 @@ class OwnLoop:
                 **driven.facts,
             },
             warnings=driven.warnings,
+            warmed=driven.settled,
             driver="external",
         )
 

@@ -41,12 +41,16 @@ class Here:
 
     def _fp32(self, model: Model) -> Run:
         """Return the fp32 network as its reference engine runs it."""
-        backend, batch = self.backend(model.reference), usual_batch(model)
+        backend, batch = self.reference(model.reference), usual_batch(model)
         session: Run = backend.load(backend.prepare(model, Spec(batch=batch), self.folder))
         return session
 
     def backend(self, name: str) -> Backend:
         """Return the engine called `name`."""
+        return self.reference(name)
+
+    def reference(self, name: str) -> Backend:
+        """Return the engine called `name` on this machine."""
         backend: Backend = registry.load(registry.BACKENDS, name, "backend")()
         return backend
 

@@ -142,6 +142,9 @@ class Parts(Protocol):
     def backend(self, name: str) -> Backend:
         """Return the engine called `name`."""
 
+    def reference(self, name: str) -> Backend:
+        """Return the engine called `name` on this machine, which computes fp32 answers wherever the trial runs."""
+
 
 class Workload(Protocol):
     """One kind of work."""

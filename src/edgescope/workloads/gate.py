@@ -81,7 +81,7 @@ def _reference(
 
 def _run_of(model: Model, parts: Parts, batch: int) -> Run:
     """Return the reference backend as a function of one batch of `batch`; it raises _NoReferenceError."""
-    backend = parts.backend(model.reference)
+    backend = parts.reference(model.reference)
     session: Run = _or_no_reference(
         lambda: backend.load(backend.prepare(model, _plain(model, batch), parts.folder))
     )
@@ -148,7 +148,9 @@ def check(
         min_accuracy=trial.min_accuracy,
         metric=trial.metric,
         facts=facts,
-        own=trial.backend == model.reference and replace(spec_of(trial), shapes={}, batch=1) == _plain(model),
+        own=trial.backend == model.reference
+        and replace(spec_of(trial), shapes={}, batch=1) == _plain(model)
+        and type(parts.backend(trial.backend)) is type(parts.reference(trial.backend)),
         replicate=trial.replicate,
     )
     return _ROUNDED if _cannot_tell(found, model) else found

@@ -160,6 +160,10 @@ class Board:
         finally:
             del self.wire.events["rows"]
 
+    def python(self) -> str:
+        """Return the Python there that runs the agent, which also runs programs that need Python."""
+        return str(self.wire.hello.get("executable") or self.wire.address.python)
+
     # What follows is a trtexec `Place`.
 
     def find(self, named: str | None) -> str:

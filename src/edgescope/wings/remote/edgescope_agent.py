@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""edgescope's agent: samples a board's sensors and runs trtexec there, told what to do over its stdin.
+"""edgescope's agent: samples a board's sensors and runs programs there, told what to do over its stdin.
 
 One file, standard library only, Python 3.6 or newer (JetPack 4 has 3.6). It speaks JSON lines:
 
@@ -826,6 +826,7 @@ class Agent:
             "agent": "edgescope",
             "protocol": PROTOCOL,
             "python": platform.python_version(),
+            "executable": sys.executable,
             "clock": "time.monotonic",
             "resolution_s": time.get_clock_info("monotonic").resolution,
             "t_s": self.now_s,

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from edgescope.errors import DeviceError, EdgescopeError, StoreError, UnavailableError, UsageError
+from edgescope.errors import (
+    DeviceError,
+    EdgescopeError,
+    SafetyError,
+    StoreError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
 from edgescope.records import Json
 from edgescope.wings.remote.address import DAMAGED, NOT_FOUND, TOO_OLD, Address
 
@@ -150,13 +160,97 @@ def no_trtexec(address: Address, error: Mapping[str, Json]) -> UnavailableError:
     )
 
 
+#: Line with which a program that was sent says why it did nothing.
+SAID = "edgescope: "
+#: Its codes -> the class of the error, what follows from it, and what mends it.
+_TORCH: Mapping[str, tuple[type[EdgescopeError], str, str]] = {
+    "E-ON-3": (
+        UnavailableError,
+        "The board needs a PyTorch of its own: nothing is installed there",
+        "NVIDIA's wheel of PyTorch for its JetPack, or ?python=/path of a Python that has it behind the address",
+    ),
+    "E-ON-4": (
+        UnavailableError,
+        "It lacks what the program that drives it needs",
+        "NVIDIA's wheel of PyTorch 1.10 or newer for its JetPack; ?python=/path names another Python",
+    ),
+    "E-ON-5": (
+        UnsupportedError,
+        "This network cannot run in it",
+        "a newer PyTorch there, or --backend trtexec",
+    ),
+    "E-ON-9": (SafetyError, "There is no number", "--batch 1, --precision fp16, or a smaller network"),
+    "E-CUDA-1": (
+        UnavailableError,
+        "It would run on the CPU under this label",
+        "the PyTorch wheel of its JetPack, or --device cpu",
+    ),
+    "E-PREC-3": (
+        UnsupportedError,
+        "It would be emulated, and the number would describe the emulation",
+        "--precision fp32",
+    ),
+}
+
+
+def torch_failed(
+    address: Address, doing: str, ended: Mapping[str, Json], lines: Sequence[str]
+) -> EdgescopeError:
+    """Return the error for a program in the board's PyTorch that did not end well; `lines` is what it printed."""
+    said = next((line[len(SAID) :] for line in reversed(lines) if line.startswith(SAID)), "")
+    with contextlib.suppress(ValueError, TypeError, AttributeError, KeyError):
+        found = json.loads(said)
+        kind, effect, fix = _TORCH[str(found["code"])]
+        what = f"{found['what']} on {address}"
+        return kind(str(found["code"]), what, evidence=str(found["evidence"])[:300], effect=effect, fix=fix)
+    last = " | ".join(lines[-3:])[-300:] or "it printed nothing"
+    stopped = ended["stopped"]
+    how = f"stopped: {stopped}, after {ended['seconds']:.0f} s" if stopped else f"exit code {ended['code']}"
+    if ended["code"] == -9 and not stopped:
+        return SafetyError(
+            "E-ON-9",
+            f"the memory of {address} ran out while it was to {doing}",
+            evidence=f"the kernel killed the program; {last}",
+            effect="There is no number",
+            fix="--batch 1, --precision fp16, or a smaller network",
+        )
+    return DeviceError(
+        "E-ON-7",
+        f"the program in the board's PyTorch failed while it was to {doing}",
+        evidence=f"{how}; {last}",
+        effect="There is no number",
+        fix=f"ssh {_target(address)} {shlex.quote(address.python)} -c 'import torch'",
+    )
+
+
 def wrong_backend(backend: str) -> UsageError:
     """Return the error for a backend that needs more than the agent on the board."""
     return UsageError(
         "E-ON-1",
-        f"--on drives trtexec on the board, not {backend}",
+        f"--on drives trtexec and the board's PyTorch, not {backend}",
         effect="Nothing was measured",
-        fix="--backend trtexec; or install edgescope on the board and run it there",
+        fix="--backend trtexec or torch_eager",
+    )
+
+
+def wrong_workload(workload: str) -> UsageError:
+    """Return the error for a kind of work that no program does on a board."""
+    return UsageError(
+        "E-ON-10",
+        f"--on drives inference on the board, not {workload}",
+        effect="Nothing was measured",
+        fix="edgescope on the board itself (Python 3.10), or --workload inference",
+    )
+
+
+def one_at_a_time(in_flight: int) -> UnsupportedError:
+    """Return the error for several queries at once in the board's PyTorch."""
+    return UnsupportedError(
+        "E-ON-8",
+        "the program in the board's PyTorch answers one query at a time",
+        evidence=f"the trial asks for {in_flight} in flight",
+        effect="Nothing was measured",
+        fix="--in-flight 1, or --backend trtexec",
     )
 
 

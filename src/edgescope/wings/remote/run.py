@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgescope import registry
-from edgescope.backends.base import Backend
+from edgescope.backends.base import Backend, spec_of
 from edgescope.bench.drivers import OwnLoop
 from edgescope.bench.outcome import concluded, guarded
 from edgescope.bench.parts import Here, prepare_trial, program_of
@@ -26,24 +26,31 @@ from edgescope.records import Idle, Machine, Result, Status, Trial
 from edgescope.store import handed_rows, results
 from edgescope.wings.remote import address, errors
 from edgescope.wings.remote.board import Board, opened
+from edgescope.wings.remote.eager import BoardEager
 
 #: Seconds between two keep-alives while the board idles.
 REST_S = 2.0
 #: Backends whose program can run on a board.
-BACKENDS = ("trtexec",)
+BACKENDS = ("trtexec", "torch_eager")
 
 
 def check(url: str, trial: Trial) -> Machine:
     """Connect to the board that `--on` names and return its Machine; EdgescopeError if it cannot be used."""
     where = address.parse(url)
+    refuse(trial)
+    with opened(where) as board:
+        OnBoard(board).present(trial)
+        return board.machine()
+
+
+def refuse(trial: Trial) -> None:
+    """Raise UsageError for a trial that cannot run over ssh, whatever the board is."""
     if trial.backend not in BACKENDS:
         raise errors.wrong_backend(trial.backend)
-    if trial.mode != "as_is":
+    if trial.workload != Trial.workload:
+        raise errors.wrong_workload(trial.workload)
+    if trial.mode != Trial.mode:
         raise errors.no_mode(trial.mode)
-    with opened(where) as board:
-        named = trial.options.get("program")
-        board.find(None if named is None else str(named))
-        return board.machine()
 
 
 def serve(verb: str, trial: Trial, url: str, folder: Path) -> None:
@@ -64,7 +71,8 @@ def prepare(begun: Result, board: Board) -> Result:
     """Build the engine on the board and the reference here; return a Result whose status is ok if both exist."""
 
     def build(begun: Result) -> Result:
-        prepare_trial(begun.trial, _parts(begun.trial, board))
+        refuse(begun.trial)
+        prepare_trial(begun.trial, OnBoard(board))
         return begun.ended(Status.OK)
 
     return guarded(begun, build)
@@ -77,6 +85,7 @@ def answer(begun: Result, board: Board) -> Result:
 
 def _measure(bare: Result, board: Board) -> Result:
     trial, watch = bare.trial, BoardWatch(board)
+    refuse(trial)
     if trial.multi_process:
         raise UnsupportedError(
             "E-ON-8",
@@ -85,7 +94,7 @@ def _measure(bare: Result, board: Board) -> Result:
             effect="Nothing was measured",
             fix="edgescope on the board itself, or --processes 1 --sharing time_slicing and nothing colocated",
         )
-    program = program_of(trial, _parts(trial, board))
+    program = program_of(trial, OnBoard(board))
     assert program is not None, trial.backend  # every engine of BACKENDS owns its loop
     run = OwnLoop(program).measure(bare, watch)
     about = {"agent": board.about(board.wire.offset())}
@@ -102,14 +111,18 @@ class OnBoard(Here):
         """Return the engine called `name`."""
         if name not in BACKENDS:
             return super().backend(name)
+        if name == "torch_eager":
+            return BoardEager(self.board)
         made: Backend = registry.load(registry.BACKENDS, name, "backend")(self.board)
         return made
 
-
-def _parts(trial: Trial, board: Board) -> OnBoard:
-    if trial.backend not in BACKENDS:
-        raise errors.wrong_backend(trial.backend)
-    return OnBoard(board)
+    def present(self, trial: Trial) -> None:
+        """Raise UnavailableError if the board lacks the program of the trial's engine."""
+        if trial.backend == "torch_eager":
+            BoardEager(self.board).survey(spec_of(trial))
+            return
+        named = trial.options.get("program")
+        self.board.find(None if named is None else str(named))
 
 
 class BoardWatch(Watch):

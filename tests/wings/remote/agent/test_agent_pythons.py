@@ -1,4 +1,4 @@
-"""The agent is for Pythons that are too old for edgescope: linted for 3.6, and run under every old one that is here."""
+"""What runs on a board is for Pythons too old for edgescope: linted for 3.6, and the agent run under every old one."""
 
 import os
 import shutil
@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from edgescope.wings.remote import edgescope_agent
+from edgescope.wings.remote import edgescope_agent, torch_program
 
-FILE = edgescope_agent.__file__
-SOURCE = Path(FILE).read_text(encoding="utf-8")
+SOURCES = {
+    module.__name__.rpartition(".")[2]: Path(module.__file__).read_text(encoding="utf-8")
+    for module in (edgescope_agent, torch_program)
+}
+SOURCE = SOURCES["edgescope_agent"]
 OLD = ("python3.6", "python3.7", "python3.8", "python3.9")
 
 
@@ -28,10 +31,11 @@ def usable(name):
     return None
 
 
-def test_it_needs_nothing_newer_than_3_6():
+@pytest.mark.parametrize("name", SOURCES)
+def test_it_needs_nothing_newer_than_3_6(name):
     import vermin
 
-    found = vermin.detect(SOURCE)
+    found = vermin.detect(SOURCES[name])
     assert found[1] is not None and found[1] <= (3, 6), found
 
 
@@ -42,14 +46,19 @@ def test_the_linter_would_notice_a_newer_feature():
     assert vermin.detect(SOURCE + "\nif (n := 10) > 5: pass\n")[1] == (3, 8)
 
 
-def test_it_imports_the_standard_library_only():
+@pytest.mark.parametrize(("name", "more"), [("edgescope_agent", set()), ("torch_program", {"torch"})])
+def test_it_imports_the_standard_library_only(name, more):
     import ast
     import sys
 
-    tree = ast.parse(SOURCE)
+    tree = ast.parse(SOURCES[name])
     names = {a.name.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
     names |= {n.module.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
-    assert names <= set(sys.stdlib_module_names)
+    assert names <= set(sys.stdlib_module_names) | more
+
+
+def test_the_agent_stays_small():
+    assert len(SOURCE.splitlines()) <= 1600
 
 
 @pytest.mark.process
