@@ -37,7 +37,7 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
     monkeypatch.setattr(gate, "_without_numbers", lambda *asked: None)
     model = SimpleNamespace(reference=reference, closed_batch=None)
     trial = Trial(model="null", backend="null", options={"threads": 2}, shapes={"x": (1, 2)}, replicate=3)
-    parts = SimpleNamespace()
+    parts = SimpleNamespace(backend=len, reference=len)
     said = gate.check(trial, model, answer, {"digest": "d"}, machine=result().machine, parts=parts)
     answers = {"nothing": gate.NOTHING, "asked": judged}
     assert answers.get(found, found) in (said, getattr(said, "code", None))
@@ -53,6 +53,16 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
             asked = replace(Trial(model="null", backend="onnxruntime"), **change)
             gate.check(asked, model, answer, {}, machine=result().machine, parts=parts)
             assert facts["own"] is own, "fp32 of the reference engine as it comes, in any batch"
+        elsewhere = SimpleNamespace(backend=str, reference=len)  # the same engine's name, on a board
+        gate.check(
+            replace(trial, backend="onnxruntime", options={}),
+            model,
+            answer,
+            {},
+            machine=result().machine,
+            parts=elsewhere,
+        )
+        assert not facts["own"]
         assert gate.prepare(model, parts) == "truth of 8 by its labels"
         assert (
             gate.prepare(SimpleNamespace(reference="onnxruntime", closed_batch=3, check_batch=len), parts)
@@ -104,7 +114,7 @@ def test_an_engine_that_cannot_compute_the_reference_keeps_no_other_one_from_bei
 
     gate, model, _ = gate_with(monkeypatch, None, None)
     monkeypatch.setattr(gate.reference, "reference", lambda model, open_run, **keys: open_run())
-    parts = SimpleNamespace(backend=lambda name: SimpleNamespace(prepare=fails, load=fails), folder=None)
+    parts = SimpleNamespace(reference=lambda name: SimpleNamespace(prepare=fails, load=fails), folder=None)
     found = gate.prepare(model, parts)
     assert found.code == "E-GATE-12" and found.evidence == said
     error = UnavailableError("E-CUDA-2", "no onnxruntime", fix="pip install onnxruntime")
@@ -131,7 +141,7 @@ def test_the_reference_runs_in_fp32_or_a_file_as_it_is():
         def load(self, artifact):
             return lambda inputs: inputs * 2
 
-    parts = SimpleNamespace(backend={"engine": Engine()}.get, folder="f")
+    parts = SimpleNamespace(reference={"engine": Engine()}.get, folder="f")
     for written, precision in (("", "fp32"), ("int8", "as_is")):
         model = SimpleNamespace(reference="engine", written=written)
         assert gate._run_of(model, parts, 3)(4) == 8
