@@ -6,12 +6,12 @@ import pytest
 
 from edgescope import registry
 from edgescope.devices import clocks
-from edgescope.devices.base import Undo
+from edgescope.devices.base import Row, Undo
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import DeviceError, SettingError, UnavailableError, UnsupportedError, UsageError
 from edgescope.modes import catalog, cpu, enter, privileged
-from edgescope.modes.catalog import listing, problems, without
-from edgescope.modes.cpu import Governor
+from edgescope.modes.catalog import Together, listing, problems, without
+from edgescope.modes.cpu import Affinity, Governor
 from edgescope.wings.jetson import modes, nvpmodel
 from edgescope.wings.jetson.device import JetsonDevice
 from fake_jetson import CPU, GPU, ORIN_NANO, Told, board, read
@@ -427,3 +427,69 @@ def test_a_mode_that_was_set_is_read_back(monkeypatch, tmp_path, answer, output,
     assert caught.value.evidence == says
     fix = "sudo nvpmodel -m 2, reboot, and the same command again" if "reboot" in says else ""
     assert caught.value.fix == fix
+
+
+W15 = nvpmodel.PowerMode(
+    2,
+    "15W",
+    {
+        "CPU_ONLINE": {f"CORE_{n}": str(int(n < 4)) for n in range(8)},
+        "CPU_A78_0": {"MAX_FREQ": "1113600"},
+        "CPU_A78_1": {"MAX_FREQ": "-1"},
+        "GPU": {"MAX_FREQ": "420750000"},
+        "EMC": {"MAX_FREQ": "0"},
+    },
+)
+
+
+def test_a_power_mode_says_what_it_limits_in_si_units():
+    mode = modes.NvpMode(W15, nvpmodel.Conf((W15,), {}))
+    limits = {"cpu_cores": 4.0, "cpu_hz": 1113.6e6, "gpu_hz": 420.75e6}
+    assert mode.features() == limits
+    assert Together(mode, Affinity([0, 1])).features() == limits | {"cpu_cores": 2.0}
+
+
+def test_a_row_of_the_list_has_the_cores_and_clocks_of_the_mode(monkeypatch):
+    now = {"absent": "no such program"}
+    monkeypatch.setattr(modes.NvpMode, "now", lambda mode: now)
+    row = modes.NvpMode(W15, nvpmodel.Conf((W15,), {})).row()
+    assert (row.id, row.cores, row.cpu_max_hz, row.gpu_max_hz, row.emc_max_hz) == (
+        2,
+        (0, 1, 2, 3),
+        None,
+        420750000,
+        None,
+    )
+    assert (row.default, row.now, row.change) == (False, False, "not known")
+    now = W15
+    here = modes.NvpMode(W15, nvpmodel.Conf((W15,), {})).row()
+    assert (here.now, here.change) == (True, "live")
+    capped = nvpmodel.PowerMode(
+        3, "C", {"CPU_A": {"MAX_FREQ": "1000"}, "CPU_B": {"MAX_FREQ": "3000"}}, default=True
+    )
+    found = modes.NvpMode(capped, nvpmodel.Conf((capped,), {})).row()
+    assert (found.cpu_max_hz, found.default, found.now) == (3_000_000, True, False)
+    assert modes.JetsonClocks().row() == Row(
+        "jetson_clocks", why="every clock at the highest that the power mode allows"
+    )
+
+
+def test_only_what_a_reboot_mends_is_said_to_need_one():
+    mode = modes.NvpMode(W15, nvpmodel.Conf((W15,), {}))
+    assert mode._not_in_effect("x").fix == "" and "reboot" in mode._not_in_effect("x", reboot=True).fix
+
+
+def test_power_modes_come_before_what_has_no_number_and_the_present_one_is_marked(monkeypatch):
+    found = {
+        "cpus=0": Affinity([0]),
+        "15W": modes.NvpMode(W15, nvpmodel.Conf((W15,), {})),
+        "cpus=0-1": Affinity([0, 1]),
+    }
+    monkeypatch.setattr(modes.NvpMode, "now", lambda mode: {"absent": "no such program"})
+    monkeypatch.setattr(catalog, "settings", lambda devices: (found, ()))
+    rows = catalog.listing({})
+    assert [row.name for row in rows[:3]] == ["15W", "cpus=0", "cpus=0-1"]
+    assert len(rows) == 3 + len(catalog.offered({}))
+    assert not rows[0].now
+    monkeypatch.setattr(modes.NvpMode, "now", lambda mode: W15)
+    assert catalog.listing({})[0].now
