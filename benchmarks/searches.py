@@ -38,9 +38,8 @@ from edgescope.search.loop import Loop
 from edgescope.stats import Interval
 from edgescope.store.results import Store
 from edgescope.study import grid
-from edgescope.wings.capacity.constraints import client_constraints
 from edgescope.wings.capacity.page import line, sentence_of
-from edgescope.wings.capacity.question import Question
+from edgescope.wings.capacity.question import Question, client_constraints
 from edgescope.wings.capacity.search import Search
 from edgescope.wings.optimize import racing as optimize
 from edgescope.wings.optimize.racing import Budget

@@ -13,7 +13,7 @@
 #   vary, the conclusion does not:
 #       small input: the last inference alone 0.18 ms; get_profiling_info() says 51.37 ms
 # What to do: read after w inferences and after n; an inference between took (n * late - w * early) / (n - w).
-# In edgescope: wings/openvino/layers.py reads twice and unrolls.
+# In edgescope: wings/openvino/backend.py reads twice and unrolls.
 set -euo pipefail
 folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
 { python3 -m venv "$folder/venv" && "$folder/venv/bin/pip" install -q openvino==2026.4.1 numpy==2.4.6; } >&2 || exit 2

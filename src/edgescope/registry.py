@@ -503,9 +503,10 @@ DATA = Family(
         "folder": Entry(
             "edgescope.data.kinds:read_folder", summary="a folder of images, whose sub-folders are classes"
         ),
-        "csv": Entry("edgescope.wings.datasets.csv:read", summary="a .csv of file,label"),
+        "csv": Entry("edgescope.wings.datasets.listed:read_csv", summary="a .csv of file,label"),
         "coco": Entry(
-            "edgescope.wings.datasets.coco:read", summary="COCO annotations (.json) beside their images"
+            "edgescope.wings.datasets.listed:read_coco",
+            summary="COCO annotations (.json) beside their images",
         ),
         "npz": Entry("edgescope.data.kinds:read_npz", summary="a .npz of arrays by input name, and labels"),
         "npy": Entry("edgescope.wings.datasets.arrays:read_npy", summary="a folder of .npy files"),

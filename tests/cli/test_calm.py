@@ -15,7 +15,7 @@ from edgescope.runner.run import ExperimentRunner
 from edgescope.runner.setup import Setup
 from edgescope.search import candidates
 from edgescope.store.results import Store
-from edgescope.wings.recommend import page as recommendation
+from edgescope.wings.recommend import recommendation
 from edgescope.wings.recommend.recommendation import recommend
 from making import MACHINE, queries, result
 

@@ -57,7 +57,7 @@ def test_the_list_of_shared_codes_holds_nothing_else():
         ("tensorrt/trtexec/log", "tensorrt/trtexec"),
         ("tensorrt/execution", "tensorrt"),
         ("tensorrt/ort_provider", "tensorrt/ort"),
-        ("openvino/layers", "openvino"),
+        ("openvino/backend", "openvino"),
         ("cudart", "cudart"),
     ],
 )

@@ -15,7 +15,7 @@ COUNTS_UP = {
     ),
     *(
         "wings.trace.program.Seen",
-        "wings.datasets.coco._Annotations",
+        "wings.datasets.listed._Annotations",
         "wings.doctor.report.WatchedSource",
         "wings.studies.anomaly_detection.study.Cell",
     ),

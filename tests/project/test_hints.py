@@ -36,7 +36,7 @@ FOREIGN = (
     ),
     *("cli/completion", "wings/optimize/deploy/standalone", "process/", "telemetry/sampler"),
     *("isolate/persistent", "isolate/fresh", "isolate/forks", "isolate/worker"),
-    *("wings/offload/probe", "wings/trace/on_board", "wings/trace/tracers"),
+    *("wings/offload/network", "wings/trace/on_board", "wings/trace/tracers"),
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"

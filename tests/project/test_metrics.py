@@ -21,7 +21,7 @@ from edgescope.report import data, terminal, write
 from edgescope.report.chapter import chapter
 from edgescope.report.result import listing
 from edgescope.report.variants import document
-from edgescope.wings.recommend import page as recommendation
+from edgescope.wings.recommend import recommendation
 from edgescope.wings.recommend.candidates import choices, load
 from making import result
 

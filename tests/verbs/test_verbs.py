@@ -20,8 +20,7 @@ from edgescope.search import loop
 from edgescope.search.candidates import Proposal
 from edgescope.store.results import Store
 from edgescope.verbs import sweep as sweeping
-from edgescope.wings.capacity.constraints import client_constraints
-from edgescope.wings.capacity.question import Question
+from edgescope.wings.capacity.question import Question, client_constraints
 from edgescope.wings.optimize import verb as optimizing
 from making import MACHINE, result
 from queue_server import WHERE, QueueServer

@@ -9,7 +9,7 @@ from edgescope.analysis.run.slowdowns import Hold
 from edgescope.analysis.run.usage import Usage
 from edgescope.records import Absent, Measured, Status, Trial
 from edgescope.wings.capacity.answer import binding, evidence, serving
-from edgescope.wings.capacity.constraints import (
+from edgescope.wings.capacity.question import (
     Compliance,
     Held,
     Point,

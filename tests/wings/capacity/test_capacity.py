@@ -18,9 +18,8 @@ from edgescope.scenarios.stop_rule import Plan
 from edgescope.search.loop import Loop
 from edgescope.store.results import Store
 from edgescope.wings.capacity import search as capacity
-from edgescope.wings.capacity.constraints import Compliance, client_constraints
 from edgescope.wings.capacity.page import document, facts, sentence_of
-from edgescope.wings.capacity.question import DRAWS, Question
+from edgescope.wings.capacity.question import DRAWS, Compliance, Question, client_constraints
 from edgescope.wings.capacity.search import Search
 from queue_server import WHERE, QueueServer
 

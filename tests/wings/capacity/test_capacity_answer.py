@@ -9,8 +9,7 @@ import pytest
 from edgescope.errors import Message
 from edgescope.records import Absent, Measured, Queries, Trial, Trust, Verdict, Window
 from edgescope.wings.capacity.answer import answer, doubts
-from edgescope.wings.capacity.constraints import Compliance, Held, Point, client_constraints
-from edgescope.wings.capacity.question import Question
+from edgescope.wings.capacity.question import Compliance, Held, Point, Question, client_constraints
 from edgescope.wings.capacity.search import Edge, Tried, edge, following
 from making import queries, result
 

@@ -13,8 +13,7 @@ from edgescope.records import Absent, Measured, Queries, Status, Trial, Trust, V
 from edgescope.scenarios.open_loop import DRAWN, poisson
 from edgescope.wings.capacity import question as capacity_question
 from edgescope.wings.capacity import search as capacity
-from edgescope.wings.capacity.constraints import Held, Point, client_constraints
-from edgescope.wings.capacity.question import Forecast, Question, typical
+from edgescope.wings.capacity.question import Forecast, Held, Point, Question, client_constraints, typical
 from edgescope.wings.capacity.search import Search
 from making import queries, result
 

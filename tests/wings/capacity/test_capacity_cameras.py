@@ -11,9 +11,8 @@ from edgescope.records import QUERY_DROPPED, Queries, Trial
 from edgescope.runner.builds import Builds, Pace
 from edgescope.search.loop import Loop
 from edgescope.wings.capacity.answer import answer
-from edgescope.wings.capacity.constraints import client_constraints, tail, words
 from edgescope.wings.capacity.page import sentence_of
-from edgescope.wings.capacity.question import Question
+from edgescope.wings.capacity.question import Question, client_constraints, tail, words
 from edgescope.wings.capacity.search import Search
 from edgescope.wings.capacity.verb import capacity
 from queue_server import QueueServer

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edgescope.errors import UsageError
 from edgescope.records import QUERY_DROPPED, QUERY_OK, Absent, Measured, Queries, Trial
-from edgescope.wings.capacity.constraints import (
+from edgescope.wings.capacity.question import (
     Compliance,
     Held,
     _latency,

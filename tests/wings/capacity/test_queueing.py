@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from edgescope.stats import needed, quantile_effective_n, upper_rank
-from edgescope.wings.capacity.constraints import client_constraints, tail
-from edgescope.wings.capacity.question import Load, arrivals, ceiling, estimate, forecast, latencies
+from edgescope.wings.capacity.question import (
+    Load,
+    arrivals,
+    ceiling,
+    client_constraints,
+    estimate,
+    forecast,
+    latencies,
+    tail,
+)
 
 SERVICE = np.full(100, 0.01)
 

@@ -18,7 +18,7 @@ from edgescope.records import (
     Worker,
 )
 from edgescope.wings.capacity.answer import binding
-from edgescope.wings.capacity.constraints import Compliance, Held, client_constraints, judge, words
+from edgescope.wings.capacity.question import Compliance, Held, client_constraints, judge, words
 from making import queries, result
 from queue_server import WHERE, readings
 
@@ -228,7 +228,7 @@ def test_usage_is_of_the_cores_that_are_allowed():
 
 
 def judged_latency(x, text="p99<40ms", guide=1.0):
-    from edgescope.wings.capacity.constraints import _latency
+    from edgescope.wings.capacity.question import _latency
 
     asked = client_constraints([text])[0]
     return _latency(asked, np.asarray(x, dtype=float), asked.quantile, guide)
@@ -283,7 +283,7 @@ def test_what_a_longer_run_may_be_expected_to_show_decides_between_likely_and_cl
 
 
 def test_several_promises_make_one_answer():
-    from edgescope.wings.capacity.constraints import Held, _together
+    from edgescope.wings.capacity.question import Held, _together
 
     def one(kept, clear=True):
         return Held(SLO[0], Absent("x"), Absent("x"), kept, clear)

@@ -19,7 +19,7 @@ from edgescope.errors import ModelError, UnavailableError, UnsupportedError, Usa
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.records import Result, Status, Trial
-from edgescope.wings.litert import backend, tflite, tflite_reader
+from edgescope.wings.litert import backend, tflite
 from edgescope.wings.litert.backend import LiteRt
 from making import show_card
 from models import tiny_tflite
@@ -227,7 +227,7 @@ class TestConverted:
 
         def quantise(source, names, calibration, path, *, batch):
             calls.append(("quantise", len(calibration)))
-            assert tflite_reader.describe(source)["kinds"] == {"fp32": 2}
+            assert backend.describe(source)["kinds"] == {"fp32": 2}
             tiny_tflite.write(path, "dynamic", batch=batch)
             return {"build_s": 0.5, "method": "a fake's"}
 

@@ -13,7 +13,7 @@ pytest.importorskip("ai_edge_litert")
 from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
-from edgescope.wings.litert import tflite_reader
+from edgescope.wings.litert import backend
 from models import tiny_tflite
 
 
@@ -112,7 +112,7 @@ def test_anything_that_is_no_whole_tflite_is_refused_in_words(tmp_path, data):
     path = tmp_path / "broken.tflite"
     path.write_bytes(data)
     with pytest.raises(ModelError, match=r"E-TFL-1: LiteRT cannot load broken\.tflite"):
-        tflite_reader.describe(path)
+        backend.describe(path)
 
 
 #: operators of an imagined graph: operator i reads some earlier tensors and writes tensor 100 + i
@@ -141,4 +141,4 @@ def test_a_delegate_covers_what_lies_between_its_inputs_and_outputs(reads, data)
         "inputs": sorted({i for op in inside for i in op["inputs"]} - made),
         "outputs": [100 + last],
     }
-    assert tflite_reader.delegated([*ops, taken]) == {op["index"] for op in inside}
+    assert backend.delegated([*ops, taken]) == {op["index"] for op in inside}

@@ -10,7 +10,7 @@ pytest.importorskip("ai_edge_litert")
 from ai_edge_litert import schema_py_generated as schema
 
 from edgescope.errors import ModelError
-from edgescope.wings.litert import tflite_reader as reader
+from edgescope.wings.litert import backend as reader
 from models import tiny_tflite
 
 

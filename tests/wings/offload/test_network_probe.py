@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.errors import DeviceError, UnavailableError, UsageError
-from edgescope.wings.offload import probe
-from edgescope.wings.offload.network import profile
-from edgescope.wings.offload.probe import address, from_iperf3, from_ping, merged, read
+from edgescope.wings.offload import network
+from edgescope.wings.offload.network import address, from_iperf3, from_ping, merged, profile, read_printed
 
 DATA = Path(__file__).parent / "data"
 
@@ -25,7 +24,7 @@ def recorded(name: str) -> str:
 
 
 def test_recorded_runs_each_way_and_pings_make_a_profile():
-    found = profile(read([DATA / "iperf3_up.json", DATA / "iperf3_down.json"], DATA / "ping.txt"))
+    found = profile(read_printed([DATA / "iperf3_up.json", DATA / "iperf3_down.json"], DATA / "ping.txt"))
     assert len(found.up_samples_bps) == 3, "three seconds after the one omitted"
     assert found.up_bps == pytest.approx(200e6, rel=0.01), "iperf3 was told to send 200 Mbit/s"
     assert len(found.down_samples_bps) == 3 and found.down_bps == pytest.approx(13e9, rel=0.2)
@@ -159,8 +158,8 @@ def test_any_text_ends_in_words(text):
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(UsageError, match="E-NET-5"):
-        read([], tmp_path / "gone.txt")
-    assert read([], None) == {}
+        read_printed([], tmp_path / "gone.txt")
+    assert read_printed([], None) == {}
 
 
 @pytest.mark.parametrize(
@@ -193,7 +192,7 @@ def test_a_probe_runs_both_programs_each_way(tmp_path, monkeypatch):
     iperf3 = f'case "$*" in *--reverse*) {CAT} {DOWN};; *"-c nano -p 99 --json"*) {CAT} {UP};; esac'
     programs(tmp_path, monkeypatch, ping=f"{CAT} {PINGS}", iperf3=iperf3)
     told: list[str] = []
-    keys = probe.probe("nano:99", told.append)
+    keys = network.probe("nano:99", told.append)
     found = profile(keys)
     assert len(found.rtt_samples_s) == 20 and found.up_bps < 1e9 < found.down_bps
     assert keys["peer"] == "nano:99" and len(keys["evidence"]) == 3 and len(told) == 3
@@ -203,7 +202,7 @@ def test_a_probe_runs_both_programs_each_way(tmp_path, monkeypatch):
 def test_a_program_that_is_not_here_is_named_with_the_command_to_run(tmp_path, monkeypatch):
     programs(tmp_path, monkeypatch, ping=f"{CAT} {PINGS}")
     with pytest.raises(UnavailableError, match="E-NET-3") as caught:
-        probe.probe("nano")
+        network.probe("nano")
     assert "apt-get install iperf3" in caught.value.fix and "--json" in caught.value.fix
     assert caught.value.what == "iperf3 is not installed" and caught.value.fix.endswith("to --iperf3")
 
@@ -219,12 +218,12 @@ FAILURES = {
 @pytest.mark.parametrize("kind", FAILURES)
 def test_a_program_that_fails_ends_in_its_words_and_in_time(kind, tmp_path, monkeypatch):
     script, says = FAILURES[kind]
-    monkeypatch.setattr(probe, "LIMIT_S", 1.0)
+    monkeypatch.setattr(network, "LIMIT_S", 1.0)
     sleep = shutil.which("sleep")
     programs(tmp_path, monkeypatch, ping=f"{CAT} {PINGS}", iperf3=script.replace("sleep", str(sleep)))
     start = time.monotonic()
     with pytest.raises(DeviceError, match="E-NET-6") as caught:
-        probe.probe("nano")
+        network.probe("nano")
     assert says in str(caught.value) and "Nothing was written" in str(caught.value)
     assert time.monotonic() - start < 40
 
@@ -232,12 +231,12 @@ def test_a_program_that_fails_ends_in_its_words_and_in_time(kind, tmp_path, monk
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("iperf3") or not shutil.which("ping"), reason="needs iperf3 and ping")
 def test_the_installed_programs(monkeypatch):
-    monkeypatch.setattr(probe, "PINGS", 5)
-    monkeypatch.setattr(probe, "SECONDS", 2)
+    monkeypatch.setattr(network, "PINGS", 5)
+    monkeypatch.setattr(network, "SECONDS", 2)
     server = subprocess.Popen(["iperf3", "-s", "-p", "52011"], stdout=subprocess.DEVNULL)
     try:
         time.sleep(0.5)
-        found = profile(probe.probe("127.0.0.1:52011"))
+        found = profile(network.probe("127.0.0.1:52011"))
     finally:
         server.kill()
         server.wait()

@@ -10,7 +10,7 @@ import pytest
 
 from edgescope.cli.main import main
 from edgescope.store.results import Store
-from edgescope.wings.offload import answer, model, probe
+from edgescope.wings.offload import answer, model, network
 from two_places import measured, spread
 
 EDGE, CLOUD = "squeezenet1_1 onnxruntime int8 b1", "onnxruntime int8 b1"
@@ -199,7 +199,7 @@ DATA = Path(__file__).parent / "data"
 def test_a_probe_writes_a_profile_that_answers(stores, tmp_path, capsys, monkeypatch):
     pings = "\n".join(f"64 bytes: icmp_seq={i} ttl=64 time={1 + i % 7}.5 ms" for i in range(120))
     printed = {"ping": pings, "iperf3": (DATA / "iperf3_bidir.json").read_text()}
-    monkeypatch.setattr(probe, "_output", lambda argv, where: printed[argv[0]])
+    monkeypatch.setattr(network, "_output", lambda argv, where: printed[argv[0]])
     path = tmp_path / "net" / "network.json"
     assert main(["offload", "--probe", "10.0.0.7", "--output", str(path)]) == 0
     out = said(capsys)

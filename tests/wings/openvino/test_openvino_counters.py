@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.tracing.importer import read
-from edgescope.wings.openvino import layers
+from edgescope.wings.openvino import backend
 
 
 class Request:
@@ -35,8 +35,8 @@ class Request:
 
 def test_a_slow_first_inference_is_not_in_the_time():
     request = Request([0.5, 0.3] + [0.002] * 10)
-    assert layers.means(request, None, 10) == {"conv": pytest.approx(0.002, rel=1e-3)}
-    assert request.done == layers.WARM + 10
+    assert backend.means(request, None, 10) == {"conv": pytest.approx(0.002, rel=1e-3)}
+    assert request.done == backend.WARM + 10
 
 
 @settings(deadline=None, max_examples=50)
@@ -44,16 +44,16 @@ def test_a_slow_first_inference_is_not_in_the_time():
 def test_two_readings_give_the_mean_of_what_lies_between(micros: list[int]):
     n, w = len(micros), 2
     mean = lambda k: {"a": sum(micros[:k]) / k}  # noqa: E731
-    found = layers.between(mean(w), w, mean(n), n)["a"]
+    found = backend.between(mean(w), w, mean(n), n)["a"]
     assert found == pytest.approx(sum(micros[w:]) / (n - w), rel=1e-9)
 
 
 def test_rounded_means_never_give_a_time_below_zero_and_a_new_node_counts_from_the_start():
-    assert layers.between({"a": 2e-6}, 2, {"a": 1e-6, "b": 1e-6}, 3) == {"a": 0.0, "b": pytest.approx(3e-6)}
+    assert backend.between({"a": 2e-6}, 2, {"a": 1e-6, "b": 1e-6}, 3) == {"a": 0.0, "b": pytest.approx(3e-6)}
 
 
 def test_the_engine_tracer_leaves_the_first_inferences_out(tmp_path):
-    request, profile = Request([0.5, 0.3] + [0.002] * 8), layers.Profile()
+    request, profile = Request([0.5, 0.3] + [0.002] * 8), backend.Profile()
     for _ in range(10):
         request.infer()
         profile.note(request)
@@ -63,7 +63,7 @@ def test_the_engine_tracer_leaves_the_first_inferences_out(tmp_path):
 
 
 def test_a_profile_of_less_than_the_warm_up_is_the_mean_of_all(tmp_path):
-    request, profile = Request([0.004]), layers.Profile()
+    request, profile = Request([0.004]), backend.Profile()
     request.infer()
     profile.note(request)
     profile.write(request, tmp_path / "engine.csv")
@@ -84,4 +84,4 @@ def test_a_profile_of_less_than_the_warm_up_is_the_mean_of_all(tmp_path):
 )
 def test_precision_is_the_kernels(kind, tensor, kernel, ran):
     info = {"layerType": kind, "runtimePrecision": tensor, "primitiveType": kernel}
-    assert layers.precision_of(info) == ran
+    assert backend.node_precision(info) == ran

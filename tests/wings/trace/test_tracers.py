@@ -246,7 +246,7 @@ def test_functions_are_runs_of_samples_and_a_gap_ends_them(tmp_path):
 def test_openvinos_counters_are_written_as_its_own_tool_does(tmp_path):
     from datetime import timedelta
 
-    from edgescope.wings.openvino.layers import Profile
+    from edgescope.wings.openvino.backend import Profile
 
     info = SimpleNamespace(
         node_name="conv",

@@ -20,8 +20,7 @@ from edgescope.analysis.run.usage import Usage, usage
 from edgescope.errors import Message
 from edgescope.records import Absent, Field, Measured, Queries, Result, Status, Trust
 from edgescope.stats import percentile
-from edgescope.wings.capacity.constraints import Held, Point, timed, words
-from edgescope.wings.capacity.question import Question
+from edgescope.wings.capacity.question import Held, Point, Question, timed, words
 
 BUSY = 0.90
 """A part that is busy for this share of the time in which queries are served is what serves them."""

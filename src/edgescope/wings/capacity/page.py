@@ -14,7 +14,7 @@ from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
 from edgescope.units import counted
 from edgescope.wings.capacity.answer import Capacity
-from edgescope.wings.capacity.constraints import RESOURCES, Held, Point, words
+from edgescope.wings.capacity.question import RESOURCES, Held, Point, words
 
 if TYPE_CHECKING:
     from edgescope.wings.capacity.question import Question

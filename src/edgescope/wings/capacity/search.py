@@ -27,26 +27,24 @@ from edgescope.search.loop import Step, Strategy
 from edgescope.stats import needed, quantile_effective_n
 from edgescope.units import counted, lasting
 from edgescope.wings.capacity.answer import Capacity, answer, doubts
-from edgescope.wings.capacity.constraints import (
-    FULL,
-    MEASURED,
-    RESOURCES,
-    Point,
-    judge,
-    near,
-    tail,
-    timed,
-)
 from edgescope.wings.capacity.question import (
     CONFIDENCE,
+    MEASURED,
+    OUT_OF_MEMORY,
     PER_CLIENT,
+    RESOURCES,
     SPARE,
     Floats,
     Load,
+    Point,
     Question,
     estimate,
     forecast,
+    judge,
     judgeable,
+    near,
+    tail,
+    timed,
 )
 
 #: Seconds of the closed loop, and the shortest of the open ones.
@@ -186,7 +184,7 @@ class Search:
         point = yield from self._point(
             "search", clients, seconds, attempt, note="again" if attempt else "", ahead=ahead
         )
-        if point.result.status in (*MEASURED, *FULL, *HOPELESS):
+        if point.result.status in (*MEASURED, *OUT_OF_MEMORY, *HOPELESS):
             return point
         why = point.result.status.value
         again = f"{counted(clients, self.question.client)}: the run ended as {why} and is repeated once"
@@ -206,7 +204,7 @@ class Search:
         seconds, weaker = self.sustained_s(clients)
         point = yield from self._point("confirm", clients, seconds, CONFIRMING + attempt, weaker=weaker)
         longer = self._longer(point)
-        failed = point.result.status not in (*MEASURED, *FULL, *HOPELESS)
+        failed = point.result.status not in (*MEASURED, *OUT_OF_MEMORY, *HOPELESS)
         unlucky = failed or point.disturbed or near(point)
         if point.shown or not (longer or unlucky):
             return point

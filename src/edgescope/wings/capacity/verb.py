@@ -17,9 +17,8 @@ from edgescope.runner.setup import Setup, Stored, check_modes, store_of
 from edgescope.search.loop import Loop, counting
 from edgescope.study import grid, rules
 from edgescope.wings.capacity.answer import Capacity
-from edgescope.wings.capacity.constraints import MISSES, Point, client_constraints
 from edgescope.wings.capacity.page import line, sentence_of
-from edgescope.wings.capacity.question import PER_CLIENT, Question
+from edgescope.wings.capacity.question import MISSES, PER_CLIENT, Point, Question, client_constraints
 from edgescope.wings.capacity.search import Search
 
 

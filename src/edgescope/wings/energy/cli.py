@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         store=context.store(args),
         tell=context.say,
     )
-    from edgescope.wings.energy.page import document
+    from edgescope.wings.energy.verb import document
 
     page = document(spent, args.meter.name if args.meter else "")
     context.show(args, page)

@@ -36,8 +36,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what limits each result; return 1 if a prediction was checked and did not hold."""
-    from edgescope.wings.explain.page import document
-    from edgescope.wings.explain.verb import explain
+    from edgescope.wings.explain.verb import document, explain
 
     context.ready(args)
     found = explain(

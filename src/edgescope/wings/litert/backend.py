@@ -4,14 +4,19 @@ It reads a .tflite: the user's own, or one converted from a PyTorch network by l
 properties of the file, so a file is refused under another label. fp16 is only a request: XNNPACK runs the float file
 in half precision if it can. Nothing in LiteRT reports whether it did, so the outputs are compared with those of fp32
 once: rounding to 11 bits changes them, so if they differ no more than by another order of summation, this CPU has no
-fp16 here. By default LiteRT's Python
-interpreter uses a single thread; edgescope sets all cores of the affinity mask, which other engines use by default.
+fp16 here. By default LiteRT's Python interpreter uses a single thread; edgescope sets all cores of the affinity mask,
+which other engines use by default.
+
+LiteRT's interpreter describes a file: inputs, operators, and the delegate that runs them. The layout (NHWC, usually),
+the precision and usually the batch were fixed when it was converted. The precision is that of the arithmetic, not of
+the storage: weights stored as float16 that a DEQUANTIZE operator widens are multiplied in fp32.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +24,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import ai_edge_litert
 import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from numpy.typing import NDArray
 
 from edgescope import cache
@@ -32,13 +39,190 @@ from edgescope.backends.base import (
     precision_of,
     threads_of,
 )
-from edgescope.errors import UnsupportedError
+from edgescope.errors import ModelError, UnsupportedError
 from edgescope.models.base import Batch, Model, TensorSpec
 from edgescope.records import Effective, Json
 from edgescope.registry import need
 from edgescope.wings.litert import tflite as tflite_export
-from edgescope.wings.litert import tflite_reader
 from edgescope.wings.litert.about import AboutLiteRt
+
+#: The operators that do nearly all multiplications of a network.
+HEAVY = {
+    "CONV_2D",
+    "DEPTHWISE_CONV_2D",
+    "CONV_3D",
+    "TRANSPOSE_CONV",
+    "FULLY_CONNECTED",
+    "BATCH_MATMUL",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM",
+}
+#: Operators that compute in no precision: they change it, or stand for others.
+SILENT = {"CAST", "QUANTIZE", "DEQUANTIZE", "DELEGATE"}
+#: Narrowest first: an operator computes in the precision of its narrowest tensor.
+WIDTHS = {
+    "int4": "int4",
+    "int8": "int8",
+    "uint8": "int8",
+    "int16": "int16",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "fp32",
+    "float64": "fp64",
+}
+#: Name of the metadata by which a float file itself requests fp16 arithmetic from XNNPACK.
+REDUCED = "reduced_precision_support"
+CONVERT_AGAIN = "convert it again; a .tflite begins with four bytes and then TFL3"
+
+
+def opened(path: Path, threads: int = 1, *, xnnpack: bool = True) -> Any:
+    """Return an interpreter for the file, without allocating its tensors; ModelError if the file is unsound."""
+    kind = OpResolverType.BUILTIN if xnnpack else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    try:
+        return Interpreter(str(path), num_threads=threads, experimental_op_resolver_type=kind)
+    except (ValueError, RuntimeError) as error:
+        raise unsound(path, error) from error
+
+
+def allocated(path: Path, interpreter: Any, shapes: Mapping[int, Sequence[int]] | None = None) -> Any:
+    """Return the interpreter, allocated with `shapes` for its inputs (by tensor index); ModelError if that fails."""
+    try:
+        for index, shape in (shapes or {}).items():
+            interpreter.resize_tensor_input(index, list(shape), strict=True)
+        interpreter.allocate_tensors()
+    except (ValueError, RuntimeError) as error:
+        raise unsound(path, error) from error
+    return interpreter
+
+
+def unsound(path: Path, error: Exception) -> ModelError:
+    """Return the error for a file that LiteRT cannot load."""
+    if re.search("Select TensorFlow op|custom op", str(error)):
+        return ModelError(
+            "E-TFL-5",
+            f"{path.name} needs operators that LiteRT itself does not have",
+            evidence=", ".join(_custom(path)) or " ".join(str(error).split())[:300],
+            effect="They are compiled into a program of their own, and none of them is here: nothing was measured",
+            fix="convert it again with the built-in operators alone (supported_ops = [TFLITE_BUILTINS])",
+        )
+    return ModelError(
+        "E-TFL-1",
+        f"LiteRT cannot load {path.name}",
+        evidence=" ".join(str(error).split())[:300],
+        effect="Nothing was measured",
+        fix=CONVERT_AGAIN,
+    )
+
+
+def _custom(path: Path) -> list[str]:
+    """Return the names of a file's custom operators; those of TensorFlow begin with Flex."""
+    model = schema.Model.GetRootAs(path.read_bytes())
+    codes = (model.OperatorCodes(i).CustomCode() for i in range(model.OperatorCodesLength()))
+    return sorted({code.decode(errors="replace") for code in codes if code})
+
+
+def describe(path: Path) -> dict[str, Json]:
+    """Return the facts about a file that are known without running it; ModelError if unsound.
+
+    `inputs`: [{name, dims, dtype, quantised, step}], an open axis as the letter d and its position (N for the first);
+    `params`: numbers stored as weights; `kinds`: {precision: operators that tell it}; `reduced`: whether the file lets
+    XNNPACK compute in fp16; `subgraphs`: the number of graphs, of which only the first is read.
+    """
+    interpreter = opened(path, xnnpack=False)
+    operators = interpreter._get_ops_details()
+    details = {t["index"]: t for t in interpreter.get_tensor_details()}
+    inputs = [_input(path, given) for given in interpreter.get_input_details()]
+    return {
+        "inputs": inputs,
+        "params": _params(operators, details, {t["index"] for t in interpreter.get_input_details()}),
+        "kinds": dict(kinds(telling(operators))),
+        "reduced": _reduced(path),
+        "subgraphs": int(interpreter.num_subgraphs()),
+    }
+
+
+def _input(path: Path, given: Mapping[str, Any]) -> dict[str, Json]:
+    signature = given["shape_signature"] if len(given["shape_signature"]) else given["shape"]
+    dtype = np.dtype(given["dtype"])
+    if not len(signature) or dtype.kind not in "fiub":
+        raise ModelError(
+            "E-TFL-2",
+            f"input {given['name']!r} of {path.name} cannot be fed",
+            evidence=f"type {dtype.name}, {len(signature)} axes",
+            effect="Nothing was measured",
+            fix="convert it with numeric inputs whose first axis is the batch",
+        )
+    dims = [int(d) if d >= 0 else "N" if i == 0 else f"d{i}" for i, d in enumerate(signature)]
+    steps = given["quantization_parameters"]
+    one = len(steps["scales"]) == len(steps["zero_points"]) == 1 and dtype.kind in "iu"
+    step = [float(steps["scales"][0]), int(steps["zero_points"][0])] if one else None
+    about = {"name": given["name"], "dims": dims, "dtype": dtype.name}
+    return {**about, "quantised": bool(len(steps["scales"])), "step": step}
+
+
+def _params(operators: Sequence[Any], details: Mapping[int, Any], inputs: set[int]) -> int:
+    """Return how many weights are stored; integers without a scale are shapes and axes, not weights."""
+    made = {int(i) for op in operators for i in op["outputs"]} | inputs
+    read = {int(i) for op in operators for i in op["inputs"] if i >= 0} - made
+    weights = [details[i] for i in read if i in details]
+    return sum(int(np.prod(t["shape"])) for t in weights if _is_weight(t))
+
+
+def _is_weight(tensor: Mapping[str, Any]) -> bool:
+    floating = np.dtype(tensor["dtype"]).name in ("float32", "float16", "bfloat16", "float64")
+    return floating or len(tensor["quantization_parameters"]["scales"]) > 0
+
+
+def _reduced(path: Path) -> bool:
+    model = schema.Model.GetRootAs(path.read_bytes())
+    names = [model.Metadata(i).Name() for i in range(model.MetadataLength())]
+    return any((name or b"").decode(errors="replace") == REDUCED for name in names)
+
+
+def heavy(operators: Sequence[Any]) -> list[Any]:
+    """Return the heavy operators (those that multiply) among those that an interpreter lists."""
+    return [op for op in operators if op["op_name"] in HEAVY]
+
+
+def telling(operators: Sequence[Any]) -> list[Any]:
+    """Return the operators that tell in which precision a network computes: the heavy ones, else all that have one."""
+    plain = [op for op in operators if op["op_name"] not in SILENT and _arithmetic(op) != "unknown"]
+    return heavy(operators) or plain
+
+
+def kinds(operators: Sequence[Any]) -> Counter[str]:
+    """Return precision -> number of these operators that compute in it."""
+    return Counter(_arithmetic(op) for op in operators)
+
+
+def _arithmetic(operator: Mapping[str, Any]) -> str:
+    found = {np.dtype(t).name for t in (*operator["operand_types"], *operator["result_types"])}
+    return next((word for name, word in WIDTHS.items() if name in found), "unknown")
+
+
+def hybrid(operators: Sequence[Any]) -> int:
+    """Return how many of these operators have narrow weights but float inputs: the engine narrows while it runs."""
+    return sum(
+        _arithmetic(op) in ("int8", "int4") and np.dtype(op["result_types"][0]).kind == "f"
+        for op in operators
+    )
+
+
+def delegated(operators: Sequence[Any]) -> set[int]:
+    """Return the indices of the operators that a delegate has taken over.
+
+    The interpreter still lists them; a delegate covers everything between its inputs and outputs.
+    """
+    makers = {int(i): op for op in operators if op["op_name"] != "DELEGATE" for i in op["outputs"]}
+    taken: set[int] = set()
+    for delegate in (op for op in operators if op["op_name"] == "DELEGATE"):
+        edge, todo = {int(i) for i in delegate["inputs"]}, [int(i) for i in delegate["outputs"]]
+        while todo:
+            maker = makers.get(todo.pop())
+            if maker is not None and maker["index"] not in taken:
+                taken.add(maker["index"])
+                todo += [int(i) for i in maker["inputs"] if int(i) not in edge]
+    return taken
+
 
 FIX_FP16 = "pip install -U 'ai-edge-litert>=2'"
 #: Least difference from fp32, relative to the largest output, that proves fp16: rounding to 11 bits leaves about
@@ -64,11 +248,11 @@ class Request:
     """One interpreter with its own tensors; threads must not share it."""
 
     def __init__(self, path: Path, shapes: Shapes, threads: int, *, xnnpack: bool) -> None:
-        self.interpreter = tflite_reader.opened(path, threads, xnnpack=xnnpack)
+        self.interpreter = opened(path, threads, xnnpack=xnnpack)
         given = {i["name"]: i for i in self.interpreter.get_input_details()}
         closed = {n for n, i in given.items() if tuple(i["shape"]) == shapes[n]}
         wanted = {i["index"]: shapes[n] for n, i in given.items() if n not in closed}
-        tflite_reader.allocated(path, self.interpreter, wanted)
+        allocated(path, self.interpreter, wanted)
         self.inputs = [(given[name]["index"], name) for name in shapes]
         self.outputs = [o["index"] for o in self.interpreter.get_output_details()]
 
@@ -102,15 +286,15 @@ class LiteRtSession:
     def effective(self) -> Effective:
         """Return the precision of the heavy operators, and how many of them XNNPACK runs."""
         operators = self.idle[0].interpreter._get_ops_details()
-        heavy = tflite_reader.heavy(operators)
-        telling = tflite_reader.telling(operators)
-        kinds = tflite_reader.kinds(telling) or Counter({"fp32": 0})
-        taken = sum(op["index"] in tflite_reader.delegated(operators) for op in telling)
-        what = "heavy operators" if heavy else "operators, no heavy ones"
-        evidence = f"interpreter: {counted(kinds)} {what}; {taken} of {len(telling)} run by XNNPACK"
-        if narrowed := tflite_reader.hybrid(heavy):
+        multiplying = heavy(operators)
+        shown = telling(operators)
+        found = kinds(shown) or Counter({"fp32": 0})
+        taken = sum(op["index"] in delegated(operators) for op in shown)
+        what = "heavy operators" if multiplying else "operators, no heavy ones"
+        evidence = f"interpreter: {counted(found)} {what}; {taken} of {len(shown)} run by XNNPACK"
+        if narrowed := hybrid(multiplying):
             evidence += f"; {narrowed} with int8 weights between floats (dynamic range)"
-        return Effective("cpu", precision_of(kinds), self.threads, evidence)
+        return Effective("cpu", precision_of(found), self.threads, evidence)
 
     @property
     def threads(self) -> int | None:
@@ -197,7 +381,7 @@ def _own(model: HoldsTflite, spec: Spec) -> Path:
         raise UnsupportedError(
             "E-TFL-4",
             f"{path.name} lets XNNPACK compute in fp16",
-            evidence=f"metadata {tflite_reader.REDUCED}",
+            evidence=f"metadata {REDUCED}",
             effect="LiteRT does not tell whether it did, so the label fp32 could lie",
             fix="--precision fp16, or --option xnnpack=false",
         )
@@ -251,7 +435,7 @@ class _Compiled:
             self.names, self.inputs = names, self.model.create_input_buffers(0)
             self.outputs = self.model.create_output_buffers(0)
         except (RuntimeError, ValueError) as error:
-            raise tflite_reader.unsound(path, error) from error
+            raise unsound(path, error) from error
         made = self.model.get_output_tensor_details(signature["key"])
         self.shapes = [(tuple(made[o]["shape"]), np.dtype(made[o]["dtype"])) for o in signature["outputs"]]
 

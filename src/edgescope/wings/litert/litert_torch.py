@@ -19,7 +19,7 @@ from edgescope.artifacts.onnx_export import TOLERANCE
 from edgescope.errors import ModelError
 from edgescope.models.base import Samples, TensorSpec
 from edgescope.records import Json
-from edgescope.wings.litert import tflite_reader
+from edgescope.wings.litert import backend
 
 SIGNATURE = "serving_default"
 METHOD = "static, weights int8 per channel, activations int8, MinMax; floats in and out"
@@ -96,7 +96,7 @@ def _names(path: Path, wanted: Sequence[str]) -> dict[str, str]:
 
 def _arguments(path: Path) -> dict[str, str]:
     """Return {argument of the signature (args_0 ...): name of its tensor}."""
-    interpreter = tflite_reader.allocated(path, tflite_reader.opened(path))
+    interpreter = backend.allocated(path, backend.opened(path))
     runner = interpreter.get_signature_runner(SIGNATURE)
     return {argument: str(tensor["name"]) for argument, tensor in runner.get_input_details().items()}
 
@@ -108,7 +108,7 @@ def _parity(
     with torch.inference_mode():
         outputs = module(*given)
     wanted = [o.numpy() for o in (outputs if isinstance(outputs, tuple | list) else (outputs,))]
-    interpreter = tflite_reader.allocated(path, tflite_reader.opened(path))
+    interpreter = backend.allocated(path, backend.opened(path))
     for tensor in interpreter.get_input_details():
         interpreter.set_tensor(tensor["index"], arrays[tensor["name"]])
     interpreter.invoke()

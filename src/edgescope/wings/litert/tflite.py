@@ -41,7 +41,7 @@ LITERT = "pip install 'edgescope[litert]'"
 class TfliteFile(UserFile):
     """A .tflite file."""
 
-    READER = "edgescope.wings.litert.tflite_reader:describe", LITERT
+    READER = "edgescope.wings.litert.backend:describe", LITERT
 
     def __init__(self, name: str, shapes: Shapes | None = None) -> None:
         super().__init__(name, zoo.file_digest(Path(name)), f"tflite-{FACTS}", shapes or {})

@@ -123,9 +123,8 @@ def run(args: argparse.Namespace) -> int:
 def _probe(args: argparse.Namespace) -> int:
     """Measure a network, write its profile and print a summary; return 0."""
     from edgescope.report import terminal
-    from edgescope.wings.offload.network import profile
+    from edgescope.wings.offload.network import probe, profile
     from edgescope.wings.offload.page import probed
-    from edgescope.wings.offload.probe import probe
 
     keys = probe(args.probe, tell=context.say)
     path = args.output or Path("network.json")
@@ -169,13 +168,12 @@ def _question(args: argparse.Namespace) -> Question:
 
 def _network_keys(args: argparse.Namespace) -> dict[str, Any]:
     from edgescope.errors import UsageError
-    from edgescope.wings.offload.network import load
-    from edgescope.wings.offload.probe import read
+    from edgescope.wings.offload.network import load, read_printed
 
     if args.profile and (args.iperf3 or args.ping):
         fix = "keep one of them and give what it lacks with --rtt, --uplink, --downlink or --loss"
         raise UsageError("E-NET-7", "--profile cannot be combined with --iperf3 or --ping", fix=fix)
-    keys = load(args.profile) if args.profile else read(args.iperf3, args.ping)
+    keys = load(args.profile) if args.profile else read_printed(args.iperf3, args.ping)
     flags = {name: getattr(args, name) for name in GIVEN if getattr(args, name) is not None}
     if "bandwidth" in flags:  # the flag for both directions overrides the file's values
         keys = {k: v for k, v in keys.items() if k not in ("uplink", "downlink")}

@@ -63,7 +63,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Predict, and print the answers; return 1 if a question has no pick."""
     from edgescope.report import save
-    from edgescope.wings.predict.page import document
+    from edgescope.wings.predict.prediction import document
     from edgescope.wings.predict.verb import predict
 
     modes = {} if args.mode is None else {"mode": args.mode.split()}

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         setup=context.setup(args),
         **trial_flags.selected(args),
     )
-    from edgescope.wings.recommend.page import document
+    from edgescope.wings.recommend.recommendation import document
 
     pages = [document(a, everything=args.all) for a in answers]
     context.show_each(args, pages)
