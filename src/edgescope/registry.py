@@ -332,7 +332,7 @@ WORKLOADS = Family(
             "edgescope.wings.training.workload:Training", summary="one step of training", made_of="parts"
         ),
         "interleaved": Entry(
-            "edgescope.wings.training.interleaved:Interleaved",
+            "edgescope.wings.training.workload:Interleaved",
             summary="inference, with training in its gaps",
             made_of="phases",
         ),
@@ -456,7 +456,7 @@ MODELS = Family(
             "edgescope.models.image.faces:FaceDetector", summary="a detector of faces with trained weights"
         ),
         "clips": Entry(
-            "edgescope.wings.training.clip_networks:ClipClassifier",
+            "edgescope.wings.training.clips:ClipClassifier",
             summary="a named classifier of clips, or name@weights.pth",
         ),
         "anomaly": Entry(

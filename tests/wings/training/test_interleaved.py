@@ -12,8 +12,8 @@ import pytest
 from edgescope import bench
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.records import Absent, Measured, Status, Trial, Window
-from edgescope.wings.training import interleaved
-from edgescope.wings.training.interleaved import GAP_S, PAUSE_S, Slices
+from edgescope.wings.training import workload
+from edgescope.wings.training.workload import GAP_S, PAUSE_S, Slices
 from edgescope.workloads.base import OpenWorkload
 
 WHOLE = Window(0, 0, 0, 2**62)
@@ -102,7 +102,7 @@ def test_the_rate_of_training_is_that_of_the_steps_in_the_window():
 
 
 def test_an_epoch_that_takes_long_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(interleaved, "WARM_S", 0.05)
+    monkeypatch.setattr(workload, "WARM_S", 0.05)
     taken = []
     made = turns(lambda query: None, step=lambda: time.sleep(0.01) or taken.append(1) or 1, log=[{}])
     made.warm_up()
@@ -224,7 +224,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr(interleaved, "time", made)
+    monkeypatch.setattr(workload, "time", made)
     return made
 
 
@@ -364,8 +364,8 @@ class Opening:
 
     def __init__(self, monkeypatch):
         self.log = []
-        monkeypatch.setattr(interleaved, "need", lambda *_: self.loop)
-        monkeypatch.setattr(interleaved.Inference, "open", self.served)
+        monkeypatch.setattr(workload, "need", lambda *_: self.loop)
+        monkeypatch.setattr(workload.Inference, "open", self.served)
         monkeypatch.setattr(Slices, "warm_up", lambda made: self.log.append("warm"))
         monkeypatch.setattr(Slices, "close", lambda made: self.log.append("close"))
 
@@ -400,7 +400,7 @@ def test_what_is_trained_beside_the_queries(monkeypatch, options, model, batch, 
     opening = Opening(monkeypatch)
     asked = replace(SERVED, workload_options=options, precision="fp16", io="pinned", device="cuda")
     parts = SimpleNamespace(model=lambda trial: f"model {trial.model}")
-    with interleaved.Interleaved().open(asked, parts) as opened:
+    with workload.Interleaved().open(asked, parts) as opened:
         (made, trained, given), served, warm = opening.log
         assert (made, served, warm) == (f"model {model}", {}, "warm") and opened.work.guard == guard
         assert (trained.batch, trained.precision, trained.backend) == (batch, "fp32", "torch_eager")
@@ -409,7 +409,7 @@ def test_what_is_trained_beside_the_queries(monkeypatch, options, model, batch, 
         assert opened.artifact["train"] == model and opened.artifact["a"] == 1
         assert set(opened.metrics(None, WHOLE)) == {"own", "trained_sps", "train_step_s"}
     assert opening.log[3:] == ["close", "loop"]
-    assert interleaved.Interleaved().program(asked, parts) is None
+    assert workload.Interleaved().program(asked, parts) is None
 
 
 @pytest.mark.parametrize(
@@ -420,7 +420,7 @@ def test_what_leaves_no_slices_is_refused(monkeypatch, keys, code):
     opening = Opening(monkeypatch)
     with (
         pytest.raises(UnsupportedError, match=code),
-        interleaved.Interleaved().open(replace(SERVED, **keys), None),
+        workload.Interleaved().open(replace(SERVED, **keys), None),
     ):
         pass
     assert opening.log == []
@@ -429,4 +429,4 @@ def test_what_leaves_no_slices_is_refused(monkeypatch, keys, code):
 @pytest.mark.parametrize("options", [{"train_batch": 0}, {"guard": -0.1}])
 def test_options_have_their_least(options):
     with pytest.raises(UsageError, match="E-OPTION"):
-        interleaved.read("interleaved", options, interleaved.Interleaved.OPTIONS)
+        workload.read("interleaved", options, workload.Interleaved.OPTIONS)

@@ -15,7 +15,7 @@ from edgescope.models.base import Purpose
 from edgescope.verify import judge
 from edgescope.verify.measure import compared
 from edgescope.verify.measures import TopK
-from edgescope.wings.training import clip_data, clip_networks
+from edgescope.wings.training import clip_data, clips
 from edgescope.wings.training import clips as training
 
 pytestmark = pytest.mark.slow
@@ -40,9 +40,9 @@ def weights(films, cache_folder):
         out = folder / f"{name}.pth"
         with (folder / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not clip_networks.path_of(out).exists():
+            if not clips.path_of(out).exists():
                 training.train(name, films, out, settings=training.Settings(epochs=EPOCHS[name], batch=8))
-        return out, json.loads(clip_networks.path_of(out).read_text())
+        return out, json.loads(clips.path_of(out).read_text())
 
     return train
 
@@ -102,7 +102,7 @@ def test_the_same_seed_gives_the_same_weights(quick, films, tmp_path):
 
 def test_the_sidecar_says_what_the_weights_are(quick, films):
     out, about = quick
-    assert json.loads(clip_networks.path_of(out).read_text()) == {"version": clip_networks.VERSION, **about}
+    assert json.loads(clips.path_of(out).read_text()) == {"version": clips.VERSION, **about}
     assert about["data"]["classes"] == list(cutting.CLASSES)
     assert (about["data"]["training_videos"], about["data"]["held_out_videos"]) == (96, 48)
     assert about["accuracy"]["lo"] <= about["accuracy"]["value"] <= about["accuracy"]["hi"]
@@ -201,7 +201,7 @@ def test_weights_without_a_sidecar_claim_nothing(quick, tmp_path):
 def test_a_sidecar_of_other_weights_is_refused(quick, tmp_path):
     out = tmp_path / "w.pth"
     out.write_bytes(quick[0].read_bytes() + b"\0")
-    shutil.copy(clip_networks.path_of(quick[0]), clip_networks.path_of(out))
+    shutil.copy(clips.path_of(quick[0]), clips.path_of(out))
     with pytest.raises(ModelError, match=r"E-CLIPS-8.*written for other weights"):
         zoo.get(f"har_densenet@{out}")
 
@@ -209,16 +209,16 @@ def test_a_sidecar_of_other_weights_is_refused(quick, tmp_path):
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version": 99}', '{"version": 1, "data": 3}'])
 def test_a_damaged_sidecar_is_refused(quick, tmp_path, text):
     shutil.copy(quick[0], tmp_path / "w.pth")
-    clip_networks.path_of(tmp_path / "w.pth").write_text(text)
+    clips.path_of(tmp_path / "w.pth").write_text(text)
     with pytest.raises(ModelError, match="E-CLIPS-7"):
         zoo.get(f"har_densenet@{tmp_path / 'w.pth'}")
 
 
 def test_videos_that_are_gone_are_named(quick, tmp_path, monkeypatch):
     shutil.copy(quick[0], tmp_path / "w.pth")
-    about = json.loads(clip_networks.path_of(quick[0]).read_text())
+    about = json.loads(clips.path_of(quick[0]).read_text())
     about["data"] |= {"folder": str(tmp_path / "gone")}
-    clip_networks.path_of(tmp_path / "w.pth").write_text(json.dumps(about))
+    clips.path_of(tmp_path / "w.pth").write_text(json.dumps(about))
     monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path / "another machine"))
     with pytest.raises(UnavailableError, match=r"E-CLIPS-5.*gone.*\.json next to the weights"):
         zoo.get(f"har_densenet@{tmp_path / 'w.pth'}").samples(Purpose.GATE, 4)

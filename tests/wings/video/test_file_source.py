@@ -17,9 +17,7 @@ from films import all_of, cut, film, number_of, picture, scratched
 pytest.importorskip("av")
 from edgescope.frames import Source
 from edgescope.wings.video.sources import file as module
-from edgescope.wings.video.sources import rgb
-from edgescope.wings.video.sources.file import File, Times, missing_bytes
-from edgescope.wings.video.sources.rgb import Rgb, degrees, upright
+from edgescope.wings.video.sources.file import File, Rgb, Times, degrees, missing_bytes, upright
 
 
 def numbers(source):
@@ -472,7 +470,7 @@ class Reformatter:
 def decoded(monkeypatch, matrix, bits=8, **keys):
     """A frame of 6 x 4 with a display matrix through `Rgb`, which gives itself and the image."""
     made = Rgb(**keys)
-    monkeypatch.setattr(rgb, "display_matrix", lambda frame: matrix)
+    monkeypatch.setattr(module, "display_matrix", lambda frame: matrix)
     made._scale, made._part = (one := Reformatter()).reformat, (two := Reformatter()).reformat
     frame = SimpleNamespace(
         width=6, height=4, rotation=1, format=SimpleNamespace(components=[SimpleNamespace(bits=bits)])

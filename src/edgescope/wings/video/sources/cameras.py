@@ -18,8 +18,8 @@ import av
 
 from edgescope.clock import Clock
 from edgescope.errors import DeviceError, UsageError
+from edgescope.wings.video.sources.file import Rgb, Size
 from edgescope.wings.video.sources.live import STALL_S, Connection, Grabbed, Live, Shown
-from edgescope.wings.video.sources.rgb import Rgb, Size
 
 ERRORS = (av.error.FFmpegError, OSError, IndexError)
 CONNECT_S, READ_S = 5.0, 5.0
