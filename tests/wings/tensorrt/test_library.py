@@ -131,10 +131,12 @@ def test_a_compute_capability_is_two_numbers(rtx, network, given):
 
 
 def test_without_a_gpu_and_without_a_named_one_cuda_says_why(rtx, network):
-    here = rtx()
+    here, model = rtx(), network()
+    made = prepare(here, model, spec())
     here.cuda.failing["cudaGetDevice"] = 35
-    with pytest.raises(DeviceError, match="E-CUDART-1"):
-        prepare(here, network(), spec())
+    for step in (lambda: prepare(here, model, spec()), lambda: here.backend.TensorRt().load(made)):
+        with pytest.raises(DeviceError, match="E-CUDART-1"):
+            step()
 
 
 def test_bf16_and_tf32_are_refused_for_a_named_gpu_before_ampere(rtx, network):
