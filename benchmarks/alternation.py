@@ -30,9 +30,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from edgescope.analysis.run.slowdowns import APART_FROM_S
 from edgescope.stats import alternation, paired_log_ratio
 from edgescope.stats.alternation import BASE, OURS, UNSEEN, Turns, alternation_ratio, by_speed, mean_ratio
-from edgescope.stats.intervals import Interval
+from edgescope.stats.intervals import Interval, normal_quantile, t_quantile
 from edgescope.stats.pairs import RESOLVED
-from edgescope.stats.special import normal_quantile, t_quantile
 from two_speeds import RATIO, Host, abba
 
 GOAL, EACH = 0.93, 0.90

@@ -27,8 +27,8 @@ from facts import publish
 
 from edgescope import bench, cache
 from edgescope.analysis.cells import alternation
+from edgescope.bench import SAMPLER_HZ
 from edgescope.bench import alternation as turns
-from edgescope.bench.run import SAMPLER_HZ
 from edgescope.bench.worker import WARM_S, until_asleep
 from edgescope.devices import manifest
 from edgescope.isolate import fresh, warden

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from edgescope.backends.base import About
-    from edgescope.records.place import Place
+    from edgescope.records.trial import Place
 
 
 @dataclass(frozen=True)
@@ -174,18 +174,18 @@ def _of_plugins() -> tuple[EntryPoint, ...]:
 
 def _placed(found: Entry) -> None:
     """Raise ValueError unless a plug-in's entry names a Place."""
-    kind = need("edgescope.records.place:Place", "a place", "")
+    kind = need("edgescope.records.trial:Place", "a place", "")
     if not isinstance(made := need(found.target, found.target, found.fix), kind):
-        raise ValueError(f"{found.target} is a {type(made).__name__}, not an edgescope.records.place.Place")
+        raise ValueError(f"{found.target} is a {type(made).__name__}, not an edgescope.records.trial.Place")
 
 
 PLACES = Family(
     "edgescope.places",
     {
-        "cpu": Entry("edgescope.records.place:CPU", summary="the host's cores"),
-        "cuda": Entry("edgescope.records.place:CUDA", summary="an NVIDIA GPU, a Jetson's too"),
-        "intel_gpu": Entry("edgescope.records.place:INTEL_GPU", summary="an Intel GPU, through OpenVINO"),
-        "intel_npu": Entry("edgescope.records.place:INTEL_NPU", summary="an Intel NPU, through OpenVINO"),
+        "cpu": Entry("edgescope.records.trial:CPU", summary="the host's cores"),
+        "cuda": Entry("edgescope.records.trial:CUDA", summary="an NVIDIA GPU, a Jetson's too"),
+        "intel_gpu": Entry("edgescope.records.trial:INTEL_GPU", summary="an Intel GPU, through OpenVINO"),
+        "intel_npu": Entry("edgescope.records.trial:INTEL_NPU", summary="an Intel NPU, through OpenVINO"),
     },
     check=_placed,
 )
@@ -349,7 +349,7 @@ WORKLOADS = Family(
 TRACERS = Family(
     "edgescope.tracers",
     {
-        "none": Entry("edgescope.tracing.base:NullTracer", summary="no profiler"),
+        "none": Entry("edgescope.tracing:NullTracer", summary="no profiler"),
         "cupti": Entry(
             "edgescope.wings.trace.cupti:CuptiTracer",
             "pip install cupti-python",
@@ -766,7 +766,7 @@ def place(name: str) -> Place:
     if name in PLACES:
         found: Place = need(PLACES[name].target, f"device {name}", PLACES[name].fix)
     else:
-        found = need("edgescope.records.place:Place", "a place", "")(name)
+        found = need("edgescope.records.trial:Place", "a place", "")(name)
     return found
 
 

@@ -18,7 +18,7 @@ from edgescope.analysis.cells.concurrency import (
     over_processes,
 )
 from edgescope.records import Absent, Measured, Result, Status, Trial, Trust, Verdict
-from edgescope.stats.special import t_quantile
+from edgescope.stats.intervals import t_quantile
 from making import result
 
 

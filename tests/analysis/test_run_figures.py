@@ -26,7 +26,7 @@ from edgescope.records import (
     Worker,
 )
 from edgescope.stats.alternation import standard_errors
-from edgescope.stats.special import t_quantile
+from edgescope.stats.intervals import t_quantile
 from making import result
 
 S = 1_000_000_000

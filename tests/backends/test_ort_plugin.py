@@ -12,7 +12,7 @@ import pytest
 from edgescope.backends.base import Artifact, Spec
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
-from edgescope.records.place import Place
+from edgescope.records.trial import Place
 
 plugin = pytest.importorskip("edgescope.backends.ort.plugin")
 

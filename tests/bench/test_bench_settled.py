@@ -178,8 +178,8 @@ def test_a_recording_is_no_verdict_on_the_times_of_this_machine(trust, becomes):
     ("processes", "pools", "led"), [(2, None, True), (1, object(), True), (1, None, False)]
 )
 def test_several_processes_or_kept_workers_are_led_and_one_alone_is_not(processes, pools, led):
+    from edgescope.bench import driver
     from edgescope.bench.drivers import InProcess
-    from edgescope.bench.run import driver
     from edgescope.bench.workers import Workers
     from edgescope.clock import MonotonicClock
 

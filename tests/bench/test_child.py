@@ -13,7 +13,7 @@ from edgescope.bench import child
 from edgescope.isolate import fresh, notes
 from edgescope.records import Status, Trial
 from edgescope.store.results import read
-from edgescope.tracing.base import FOLDER
+from edgescope.tracing import FOLDER
 
 NULL = Trial(model="null", backend="null")
 

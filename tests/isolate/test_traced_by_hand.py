@@ -9,7 +9,7 @@ from edgescope.analysis.kernels import account
 from edgescope.isolate import placement
 from edgescope.process import Launch
 from edgescope.records import Spans, Trial
-from edgescope.tracing.base import FOLDER
+from edgescope.tracing import FOLDER
 from making import result
 
 PLAIN = Trial(model="null", backend="null")

@@ -38,8 +38,8 @@ def test_of_what_is_no_place_nothing_is_known():
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        ("edgescope.records.place:CUDA", ""),
-        ("edgescope.records.place:Place", "is a type"),
+        ("edgescope.records.trial:CUDA", ""),
+        ("edgescope.records.trial:Place", "is a type"),
         ("no_such_package:PLACE", "E-NAME-2"),
     ],
 )

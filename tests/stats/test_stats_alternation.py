@@ -22,7 +22,7 @@ from edgescope.stats.alternation import (
     pairs_for,
     standard_errors,
 )
-from edgescope.stats.special import t_quantile
+from edgescope.stats.intervals import t_quantile
 from two_speeds import RATIO, Host, abba
 
 floats = st.floats(-2, 2)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.stats import shares
+from edgescope.stats.intervals import binomial_cdf, normal_quantile
 from edgescope.stats.shares import _score, drawn_difference, share_difference
-from edgescope.stats.special import binomial_cdf, normal_quantile
 
 Z2 = normal_quantile(0.975) ** 2
 

@@ -26,8 +26,7 @@ from edgescope.stats import (
     upper_bound,
     upper_rank,
 )
-from edgescope.stats.intervals import _theta, extremal_index
-from edgescope.stats.special import beta_quantile
+from edgescope.stats.intervals import _theta, beta_quantile, extremal_index
 
 LINEAR = np.arange(1.0, 1001.0)
 

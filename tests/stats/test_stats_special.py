@@ -7,7 +7,7 @@ import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.stats.special import beta_inc, binomial_cdf, normal_quantile, t_cdf, t_quantile
+from edgescope.stats.intervals import beta_inc, binomial_cdf, normal_quantile, t_cdf, t_quantile
 
 
 @given(st.floats(0.5, 2000), st.floats(0.5, 2000), st.floats(0, 1))

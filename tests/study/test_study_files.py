@@ -8,7 +8,7 @@ import pytest
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.study import grid, schema
-from edgescope.study.toml_lines import lines
+from edgescope.study.schema import lines
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"concurrent_gpu_126": (126, 24), "concurrent_gpu": (420, 0), "concurrent_cpu": (160, 0)}
@@ -54,7 +54,7 @@ def test_the_study_of_the_page_is_read_and_shows_every_key(tmp_path):
     plan = grid.read(path, zoo.pin)
     assert plan.notes == () and plan.objective == "throughput" and len(plan.constraints) == 2
     assert {t.replicate for t in plan.trials} == {0, 1, 2}
-    shown = {str(p[-1]) for p in lines(PAGE)}
+    shown = {str(p[-1]) for p in toml_lines(PAGE)}
     known = {*schema.SECTIONS, *schema.SWEEP, *schema.SECTIONS["trial"]}
     assert known - shown == set()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.study.toml_lines import lines
+from edgescope.study.schema import lines
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -43,7 +43,7 @@ d = 1979-05-27 07:32:00
 
 
 def test_a_hostile_text():
-    found = lines(HOSTILE)
+    found = toml_lines(HOSTILE)
     at = {
         ("title",): 2,
         ("trial",): 3,
@@ -140,6 +140,6 @@ def documents(draw):
 @given(documents())
 def test_every_path_is_found_and_each_key_on_its_line(document):
     text, wanted = document
-    found = lines(text)
+    found = toml_lines(text)
     assert {path: found[path] for path in wanted} == wanted
     assert set(found) == set(paths(tomllib.loads(text)))

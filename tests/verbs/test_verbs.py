@@ -59,7 +59,7 @@ def fake(monkeypatch):
 @pytest.mark.slow
 def test_a_trial_runs_in_a_process_of_its_own_unless_told_otherwise(tmp_path, monkeypatch):
     here = []
-    monkeypatch.setattr("edgescope.bench.run", lambda trial: here.append(trial) or result(trial))
+    monkeypatch.setattr("edgescope.bench", lambda trial: here.append(trial) or result(trial))
     apart = edgescope.run(NULL, store=tmp_path)
     assert apart.status in (Status.OK, Status.UNSTABLE) and not here and apart.value("latency_p50_s") > 0
     assert edgescope.run(NULL, isolated=False).status is Status.OK and here == [NULL]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from edgescope import registry
 from edgescope.isolate import warden
 from edgescope.process import Pipe, die_with_parent
-from edgescope.tracing.base import FOLDER
+from edgescope.tracing import FOLDER
 
 if TYPE_CHECKING:
     from edgescope.isolate.forks import Forks
@@ -130,8 +130,7 @@ def _told(workers: Sequence[Mapping[str, Any]], forks: Forks) -> list[Trial]:
 def _answer_pair(folder: Path, forks: Forks) -> None:
     """Run the two trials whose folders lie in `folder` in turns; write the result of each into its own."""
     from edgescope import bench
-    from edgescope.bench import alternation
-    from edgescope.bench.run import SAMPLER_HZ
+    from edgescope.bench import SAMPLER_HZ, alternation
     from edgescope.devices import manifest
     from edgescope.isolate.fresh import PAIR
     from edgescope.store import handed_rows, results

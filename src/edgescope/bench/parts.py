@@ -15,7 +15,7 @@ from edgescope.models.base import Model, usual_batch
 from edgescope.records import Trial
 from edgescope.scenarios import Scenario
 from edgescope.scenarios.stop_rule import Plan
-from edgescope.tracing.base import FOLDER
+from edgescope.tracing import FOLDER
 from edgescope.verify.judge import Run
 from edgescope.workloads.base import OpenWorkload, Parts, Program, RunsPrograms, Workload
 

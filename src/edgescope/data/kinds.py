@@ -33,10 +33,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope import cache
+from edgescope import cache, foreign
 from edgescope.data.base import MOST, Found, Label, Record, content_of
 from edgescope.errors import UsageError
-from edgescope.foreign import folders, text
 from edgescope.registry import need
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
@@ -46,8 +45,8 @@ RULES = ("preprocess.toml", "preprocess.json", "preprocessor_config.json")
 def read_folder(name: str) -> Found:
     """Return the images under a folder; UsageError where there are none."""
     root = Path(name)
-    place = folders.find(root, IMAGES)
-    files = folders.files(place.top, IMAGES)
+    place = foreign.find(root, IMAGES)
+    files = foreign.files(place.top, IMAGES)
     if not files:
         raise UsageError(
             "E-DATASET-1",
@@ -131,7 +130,7 @@ def _plain(labels: NDArray[Any], key: str, name: str) -> tuple[NDArray[Any], tup
     if labels.dtype.kind == "S":
         labels = np.char.decode(labels, "utf-8", "replace")
     if labels.dtype.kind == "U" and labels.ndim == 1:
-        numbers = [text.whole(word) for word in labels.tolist()]
+        numbers = [foreign.whole(word) for word in labels.tolist()]
         labels = labels if None in numbers else np.array(numbers)
     if labels.dtype.kind == "f" and np.isfinite(labels).all() and (labels == labels.round()).all():
         labels = labels.astype(np.int64)

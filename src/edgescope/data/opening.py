@@ -19,11 +19,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgescope import cache
+from edgescope import cache, foreign
 from edgescope.data.base import Found, digest_of
 from edgescope.data.kinds import materialised
 from edgescope.errors import UsageError
-from edgescope.foreign import folders
 from edgescope.registry import DATA, load
 
 PIN = re.compile(r"#([0-9a-f]{12})$")
@@ -47,7 +46,7 @@ def kind(name: str) -> str:
             return "datasets"
         from edgescope.data.kinds import IMAGES
 
-        return "npy" if folders.holds(path, (".npy",)) and not folders.holds(path, IMAGES) else "folder"
+        return "npy" if foreign.holds(path, (".npy",)) and not foreign.holds(path, IMAGES) else "folder"
     if exists and path.is_file() and path.suffix.lower() in SUFFIXES:
         return SUFFIXES[path.suffix.lower()]
     if ":" in name and not exists:

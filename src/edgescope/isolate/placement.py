@@ -20,7 +20,7 @@ from edgescope.isolate.worker import Placement
 from edgescope.modes import launcher
 from edgescope.process import Launch
 from edgescope.records import Result, Spans, Trial
-from edgescope.tracing.base import FOLDER, Tracer
+from edgescope.tracing import FOLDER, Tracer
 from edgescope.units import ranges
 
 #: Fields in which a colocated worker may differ from the trial; any other key is an option of its workload.

@@ -24,7 +24,7 @@ from edgescope.isolate.worker import Placement, WorkerError, WorkerProcess
 from edgescope.isolate.worker_run import GRACE_S, PATIENCE_S, WorkerRun
 from edgescope.process import Launch, scratch_folder
 from edgescope.records import Role, Status, Trial
-from edgescope.tracing.base import FOLDER
+from edgescope.tracing import FOLDER
 
 #: The leader gives up a little before its parent ends it, so that it can report which worker was late.
 _EARLIER = 0.9

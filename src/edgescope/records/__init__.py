@@ -10,7 +10,6 @@ A value that was not measured is `Absent(reason)`: never 0, never a guess.
 """
 
 from edgescope.records.answers import Absent, Answer, Field, Json, Measured, Scalar, digest, frame
-from edgescope.records.place import Place
 from edgescope.records.result import (
     Alternation,
     Effective,
@@ -55,6 +54,7 @@ from edgescope.records.trial import (
     ROLES,
     SHARING,
     TABLES,
+    Place,
     Role,
     Trial,
     colocated_with,

@@ -1,9 +1,8 @@
 """Honest statistics of correlated, skewed, drifting latencies: numpy and the standard library only.
 
 `intervals` gives the interval of a mean and of a percentile, `sequential` says when to start counting and when to stop,
-and at how many speeds the machine ran, `pairs` whether one variant is faster than another,
-`alternation` by how much, from turns; `special` holds the functions behind them. Each is tested on simulated series
-with known answers; edgescope docs metrics defines every number once.
+and at how many speeds the machine ran, `pairs` whether one variant is faster than another, `alternation` by how much,
+from turns. Each is tested on simulated series with known answers; edgescope docs metrics defines every number once.
 """
 
 from edgescope.stats.intervals import (

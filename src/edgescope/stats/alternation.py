@@ -35,9 +35,8 @@ from dataclasses import dataclass, replace
 from itertools import compress, pairwise
 
 from edgescope.records.lazy import NDArray, np
-from edgescope.stats.intervals import Interval, times
+from edgescope.stats.intervals import Interval, normal_quantile, t_quantile, times
 from edgescope.stats.pairs import MIN_PAIRS, ratio, unbounded
-from edgescope.stats.special import normal_quantile, t_quantile
 
 SLOWED = 0.10
 """A turn is slowed where it takes longer than its side's best by more than this share."""

@@ -18,8 +18,7 @@ import math
 from enum import Enum
 
 from edgescope.records.lazy import ArrayLike, np
-from edgescope.stats.intervals import Interval, times
-from edgescope.stats.special import normal_quantile, t_quantile
+from edgescope.stats.intervals import Interval, normal_quantile, t_quantile, times
 
 MIN_EFFECT = 0.01
 SAME_WITHIN = 0.02

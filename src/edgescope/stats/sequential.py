@@ -21,8 +21,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from edgescope.records.lazy import ArrayLike, np
-from edgescope.stats.intervals import Floats, Interval, mean_interval, tau
-from edgescope.stats.special import t_cdf, t_quantile
+from edgescope.stats.intervals import Floats, Interval, mean_interval, t_cdf, t_quantile, tau
 
 LONGEST_S = 10.0
 """Seconds for which a host was seen to stay at one speed: a shorter window may have met only one of several."""

@@ -30,9 +30,8 @@ from dataclasses import replace
 from statistics import NormalDist
 
 from edgescope.records.lazy import ArrayLike, NDArray, np
-from edgescope.stats.intervals import Interval, quantile_effective_n
+from edgescope.stats.intervals import Interval, normal_quantile, quantile_effective_n, t_quantile
 from edgescope.stats.pairs import wilson
-from edgescope.stats.special import normal_quantile, t_quantile
 
 DRAWS, FEWEST = 1000, 40
 """Sets drawn, and the least of them whose percentiles mean something."""

@@ -21,7 +21,7 @@ from edgescope.isolate import placement
 from edgescope.models import zoo
 from edgescope.records import Json, Trial, colocated_with
 from edgescope.scenarios.stop_rule import Plan
-from edgescope.study import rules, schema, toml_lines
+from edgescope.study import rules, schema
 from edgescope.study.rules import Conflict, Place, conflicts
 from edgescope.study.schema import OPTIONS, Problem
 from edgescope.verify import metric_names
@@ -207,7 +207,7 @@ def _parsed(path: Path) -> tuple[dict[str, Json], Place]:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
         data = _tables(raw)
-        return data, Place(path, data, toml_lines.lines(raw.decode()))
+        return data, Place(path, data, schema.toml_lines(raw.decode()))
     except OSError as error:
         raise UsageError("E-STUDY-3", f"{path} cannot be read", evidence=error.strerror or "") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -19,7 +19,7 @@ from edgescope import registry
 from edgescope.errors import EdgescopeError, UsageError
 from edgescope.records import Json, Trial
 from edgescope.scenarios.base import rated
-from edgescope.study import toml_lines
+from edgescope.study import schema
 from edgescope.study.schema import OPTIONS, Problem
 
 
@@ -69,14 +69,14 @@ class Place:
 
     path: Path
     data: Mapping[str, Json]
-    lines: Mapping[toml_lines.Path, int]
+    lines: Mapping[schema.Path, int]
 
-    def line(self, at: toml_lines.Path) -> int | None:
+    def line(self, at: schema.Path) -> int | None:
         """Return the line of a path, or of the innermost known path around it; None if there is none."""
         known = (self.lines[at[:depth]] for depth in range(len(at), 0, -1) if at[:depth] in self.lines)
         return next(known, None)
 
-    def name(self, at: toml_lines.Path) -> str:
+    def name(self, at: schema.Path) -> str:
         """Return `study.toml line 7`."""
         line = self.line(at)
         return f"{self.path}" if line is None else f"{self.path} line {line}"
@@ -95,7 +95,7 @@ class Place:
         what = f"{self.name(self._path_in(error, trial))}: {error.what}"
         return type(error)(error.code, what, evidence=error.evidence, effect=error.effect, fix=error.fix)
 
-    def _path_in(self, error: EdgescopeError, trial: Trial | None) -> toml_lines.Path:
+    def _path_in(self, error: EdgescopeError, trial: Trial | None) -> schema.Path:
         """Return the path of the value or key that the error's text names, else of a key in its evidence or fix."""
         given: Mapping[str, Json] = self.data["trial"]
         inner = (
@@ -114,7 +114,7 @@ class Place:
             return self.value(key, values[key])
         return ("trial",)
 
-    def value(self, key: str, value: object) -> toml_lines.Path:
+    def value(self, key: str, value: object) -> schema.Path:
         """Return the path of a value of a key of [trial]; for an axis, of the element with that value."""
         listed = self.data["trial"].get(key)
         if isinstance(listed, list) and value in listed:

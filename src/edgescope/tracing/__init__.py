@@ -1,0 +1,45 @@
+"""The tracer seam: a profiler runs the same cell, and its trace becomes one table of spans.
+
+The spans of every tool have the same columns, so analysis never needs to know which profiler they came from.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Protocol
+
+from edgescope.process import Launch
+from edgescope.records import Spans
+
+#: Names the folder that a process's tracer writes to; a process that has it exits normally, never at once.
+FOLDER = "EDGESCOPE_TRACE"
+
+
+class Tracer(Protocol):
+    """One profiler; nsys and ncu own the process they profile, others work from inside."""
+
+    def launch(self, folder: Path) -> Launch:
+        """Return how a process starts under this profiler, which writes to `folder`."""
+
+    def window(self, folder: Path) -> AbstractContextManager[None]:
+        """Return a context for the profiled process; the profiler records only inside it."""
+
+    def spans(self, folder: Path) -> Spans:
+        """Return the recorded spans, with times on the queries' clock; called after the process has ended."""
+
+
+class NullTracer:
+    """Records nothing."""
+
+    def launch(self, folder: Path) -> Launch:
+        """Return an empty launch."""
+        return Launch()
+
+    def window(self, folder: Path) -> AbstractContextManager[None]:
+        """Return a context that does nothing."""
+        return nullcontext()
+
+    def spans(self, folder: Path) -> Spans:
+        """Return no spans."""
+        return Spans.none()

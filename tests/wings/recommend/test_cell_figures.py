@@ -21,9 +21,8 @@ from edgescope.records import (
     Window,
 )
 from edgescope.stats import mean_interval, quantile_metric
-from edgescope.stats.intervals import Interval
+from edgescope.stats.intervals import Interval, t_quantile
 from edgescope.stats.pairs import RESOLVED, SAME_WITHIN, Judgement
-from edgescope.stats.special import t_quantile
 from edgescope.wings.recommend import candidates
 
 S = 1_000_000_000

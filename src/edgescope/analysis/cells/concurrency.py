@@ -25,7 +25,7 @@ from edgescope.analysis.energy.of_run import usual, within
 from edgescope.analysis.run.usage import ACTIVITY, activity
 from edgescope.metrics import scoped
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict
-from edgescope.stats.special import t_quantile
+from edgescope.stats.intervals import t_quantile
 
 #: Metric of a trial with several processes -> the same metric of a trial with one.
 PLAIN: Mapping[str, str] = {"processes_rss_bytes": "peak_rss_bytes"}

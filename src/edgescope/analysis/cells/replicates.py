@@ -35,8 +35,8 @@ from edgescope.analysis.run.workers import due_in
 from edgescope.metrics import quantiles, scoped
 from edgescope.records import Absent, Field, Measured, Result, Status
 from edgescope.stats import Interval, Judgement, judge, paired_log_ratio, quantile_metric
+from edgescope.stats.intervals import t_quantile
 from edgescope.stats.pairs import MIN_PAIRS, RESOLVED, trimmed
-from edgescope.stats.special import t_quantile
 
 MEASURED = (Status.OK, Status.UNSTABLE)
 """Statuses that count as measured: no replicate is left out for its value; an unstable one is reported as unstable."""

@@ -26,7 +26,7 @@ from edgescope import registry
 from edgescope.analysis.energy.integral import Floats, Total, Updates, count, integrate, updates
 from edgescope.errors import Message
 from edgescope.records import QUERY_OK, Absent, Channel, Field, Measured, Queries, Readings, Window
-from edgescope.stats.special import normal_quantile, t_quantile
+from edgescope.stats.intervals import normal_quantile, t_quantile
 
 SCOPES = ("wall", "carrier", "module", "sum_of_rails", "gpu_board", "cpu_package", "rail")
 """Scopes, widest first: the order in which a meter is chosen if none is named."""

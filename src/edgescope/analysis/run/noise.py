@@ -25,8 +25,8 @@ from edgescope import cache
 from edgescope.errors import StoreError
 from edgescope.records import plain_json
 from edgescope.stats.alternation import standard_errors
+from edgescope.stats.intervals import t_quantile
 from edgescope.stats.pairs import MIN_PAIRS
-from edgescope.stats.special import t_quantile
 from edgescope.store import files
 
 PAIRS = 5

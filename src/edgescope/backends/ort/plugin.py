@@ -46,7 +46,7 @@ from edgescope.models.base import Batch
 from edgescope.onnx_operators import HEAVY
 from edgescope.process import scratch_folder
 from edgescope.records import Effective, Json
-from edgescope.records.place import Place
+from edgescope.records.trial import Place
 from edgescope.registry import need
 
 OPTIONS = {

@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope import cache
+from edgescope import cache, foreign
 from edgescope.errors import EdgescopeError, Message
-from edgescope.foreign import folders
 from edgescope.records import Json, digest
 from edgescope.wings.anomaly.features import (
     DEFAULT,
@@ -236,7 +235,7 @@ def _there(job: _Job, known: dict[str, Row], output: Path) -> Row | None:
 
 
 def _key(base: str, video: Video, damaged: str) -> str:
-    files = folders.inside(video.path, PICTURES) if video.path.is_dir() else [video.path]
+    files = foreign.inside(video.path, PICTURES) if video.path.is_dir() else [video.path]
     stamps = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]
     return digest([base, damaged, stamps])
 

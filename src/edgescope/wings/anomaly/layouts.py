@@ -24,9 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
+from edgescope import foreign
 from edgescope.errors import Message, UsageError, closest_name
-from edgescope.foreign import folders as placed
-from edgescope.foreign import text
 from edgescope.wings.anomaly import videos as listed
 from edgescope.wings.anomaly.videos import NORMAL, SPLITS, SUFFIXES, Span, Video, by_hash, checked, wrong
 
@@ -134,10 +133,10 @@ def folders(root: Path) -> list[Video]:
     """Return the videos of ROOT/KIND or ROOT/SPLIT/KIND; a folder's name is the category."""
     labels = _spans_of(root / "labels.csv")
     found = []
-    tops = placed.parts(root, SUFFIXES) or {"": root}
+    tops = foreign.parts(root, SUFFIXES) or {"": root}
     for split, top in tops.items():
-        for kind in placed.folders(top):
-            files = placed.files(kind, SUFFIXES)
+        for kind in foreign.folders(top):
+            files = foreign.files(kind, SUFFIXES)
             splits = (
                 dict.fromkeys((f.stem for f in files), split) if split else by_hash([f.stem for f in files])
             )
@@ -249,7 +248,7 @@ def xd_violence(root: Path) -> list[Video]:
         file
         for folder in root.rglob("*")
         if folder.is_dir() and "test" in folder.name
-        for file in placed.inside(folder, SUFFIXES)
+        for file in foreign.inside(folder, SUFFIXES)
     }
     found = []
     for name, file in sorted(_index(root).items()):
@@ -332,8 +331,8 @@ def _spans_of(path: Path) -> dict[str, tuple[Span, ...]]:
 
 def _index(root: Path, *, pictures: bool = False) -> dict[str, Path]:
     """Return stem -> path of every video below a folder, and of folders of pictures if these are videos, too."""
-    found = {p.stem: p for p in placed.files(root, SUFFIXES)}
-    return found | ({p.parent.name: p.parent for p in placed.files(root, (".jpg",))} if pictures else {})
+    found = {p.stem: p for p in foreign.files(root, SUFFIXES)}
+    return found | ({p.parent.name: p.parent for p in foreign.files(root, (".jpg",))} if pictures else {})
 
 
 def _place(files: Mapping[str, Path], root: Path, name: str) -> Path:
@@ -348,7 +347,7 @@ def _listed(path: Path, split: str, category: str, spans: tuple[Span, ...] | Non
 def _first(root: Path, pattern: str) -> Path | None:
     """Return the first file below a folder that fits a pattern, and that no system left; None if there is none."""
     fitting = sorted(root.rglob(pattern))
-    return next((p for p in fitting if not any(map(placed.hidden, p.relative_to(root).parts))), None)
+    return next((p for p in fitting if not any(map(foreign.hidden, p.relative_to(root).parts))), None)
 
 
 def _one(root: Path, *patterns: str) -> Path:
@@ -361,6 +360,6 @@ def _one(root: Path, *patterns: str) -> Path:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return [line for line in text.read(path).splitlines() if line.strip()]
+        return [line for line in foreign.read(path).splitlines() if line.strip()]
     except OSError as error:
         raise wrong(path, 0, str(error)) from error

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope import foreign
 from edgescope.errors import EdgescopeError, ModelError, UsageError
-from edgescope.foreign import folders
 from edgescope.frames import opened
 from edgescope.models import zoo
 
@@ -206,7 +206,7 @@ def _frames(path: Path, size: tuple[int, int], read: Read, damaged: str) -> Iter
 def _pictures(folder: Path, size: tuple[int, int]) -> Iterator[NDArray[np.uint8]]:
     from PIL import Image, UnidentifiedImageError
 
-    for path in folders.inside(folder, PICTURES):
+    for path in foreign.inside(folder, PICTURES):
         try:
             with Image.open(path) as image:
                 picture = image.convert("RGB").resize(size, Image.Resampling.BILINEAR)

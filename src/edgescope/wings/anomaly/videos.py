@@ -18,9 +18,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgescope import cache
+from edgescope import cache, foreign
 from edgescope.errors import ModelError
-from edgescope.foreign import text
 
 LIST = "videos.csv"
 SPLITS = ("train", "validation", "test")
@@ -55,7 +54,7 @@ def read(root: Path) -> list[Video]:
     """Return the videos of ROOT/videos.csv; ModelError names a row that cannot be used."""
     path = root / LIST
     try:
-        rows = list(csv.DictReader(text.read(path).splitlines()))
+        rows = list(csv.DictReader(foreign.read(path).splitlines()))
     except (OSError, csv.Error) as error:
         raise wrong(path, 0, str(error)) from error
     found = []

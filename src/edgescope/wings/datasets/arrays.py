@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope import cache
+from edgescope import cache, foreign
 from edgescope.data.base import Found, Label, Record
 from edgescope.data.kinds import opened, rules
 from edgescope.errors import UsageError
-from edgescope.foreign import folders
 from edgescope.records import digest
 from edgescope.registry import need
 
@@ -34,12 +33,12 @@ ARRAYS = (".npy",)
 def read_npy(name: str) -> Found:
     """Return the samples under a folder of .npy files."""
     root = Path(name)
-    by_folder = {p: folders.inside(p, ARRAYS) for p in {p.parent for p in folders.files(root, ARRAYS)}}
+    by_folder = {p: foreign.inside(p, ARRAYS) for p in {p.parent for p in foreign.files(root, ARRAYS)}}
     same = {tuple(sorted(p.name for p in files)) for files in by_folder.values()}
     if root not in by_folder and len(by_folder) > 1 and len(same) == 1 and len(next(iter(same))) > 1:
         return Found([_several(p, by_folder[p], root) for p in sorted(by_folder)], (), (), rules(root))
-    place = folders.find(root, ARRAYS)
-    files = folders.files(place.top, ARRAYS)
+    place = foreign.find(root, ARRAYS)
+    files = foreign.files(place.top, ARRAYS)
     known = place.classes(root, {place.kind(path) for path in files} - {""})
     records = [_one(path, root, known.label(place.kind(path))) for path in files]
     return Found(records, known.names, (*place.notes, *known.notes), rules(place.top) or rules(root))

@@ -22,7 +22,7 @@ from edgescope.analysis.energy.of_run import Consumption, consumption
 from edgescope.analysis.energy.window import energies
 from edgescope.errors import UsageError
 from edgescope.records import Channel, Field, Idle, Measured, Queries, Readings, Result, Window
-from edgescope.stats.special import t_quantile
+from edgescope.stats.intervals import t_quantile
 from edgescope.wings.energy.meter_log import MeterLog
 
 EXPLAINED = 0.5

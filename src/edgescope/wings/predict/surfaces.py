@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.search.gp import EVERY, Axis, Rows, Slope, Spread, Surrogate
-from edgescope.stats.special import t_quantile
+from edgescope.stats.intervals import t_quantile
 from edgescope.wings.predict.modes import Floats, Ints, ModeGrid
 
 Seen = Mapping[int, float]

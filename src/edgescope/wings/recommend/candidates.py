@@ -48,9 +48,8 @@ from edgescope.analysis.run.usage import first
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Field, Measured, Result, Role, Status, Trial
 from edgescope.stats import upper_bound
-from edgescope.stats.intervals import quantile_effective_n
+from edgescope.stats.intervals import quantile_effective_n, t_quantile
 from edgescope.stats.pairs import SAME_WITHIN, Judgement
-from edgescope.stats.special import t_quantile
 
 CONFIDENCE = 0.95
 #: How many degrees of freedom the other cells' spread may count for: limma's prior for spreads that differ by 1.9 times

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from edgescope import registry
 from edgescope.backends.base import Backend, spec_of
+from edgescope.bench import SAMPLER_HZ, refused
 from edgescope.bench.drivers import OwnLoop
 from edgescope.bench.outcome import concluded, guarded
 from edgescope.bench.parts import Here, prepare_trial, program_of
-from edgescope.bench.run import SAMPLER_HZ, refused
 from edgescope.bench.watch import Watch
 from edgescope.clock import Clock
 from edgescope.errors import EdgescopeError, UnsupportedError

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from edgescope.bench.run import SAMPLER_HZ
+from edgescope.bench import SAMPLER_HZ
 from edgescope.errors import DeviceError, Message, UsageError
 from edgescope.process import scratch_folder
 from edgescope.records import Json, Trace

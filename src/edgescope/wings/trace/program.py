@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from edgescope.bench.run import SAMPLER_HZ
+from edgescope.bench import SAMPLER_HZ
 from edgescope.devices.manifest import present
 from edgescope.errors import Message, UsageError
 from edgescope.process import Launch, scratch_folder

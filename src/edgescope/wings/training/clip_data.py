@@ -34,9 +34,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope import cache
+from edgescope import cache, foreign
 from edgescope.errors import Message, ModelError, UnavailableError
-from edgescope.foreign import folders
 from edgescope.models.base import TRAINED_FRAMES, Purpose, Samples
 from edgescope.models.image.photos import fingerprint
 from edgescope.records import digest
@@ -145,7 +144,7 @@ def _readable(
 
 def _files(folder: Path, classes: Sequence[str]) -> dict[str, list[Path]]:
     """Return class -> its video files, both in order; ModelError if there are fewer than two classes."""
-    there = {p.name: p for p in folders.folders(folder)} if folder.is_dir() else {}
+    there = {p.name: p for p in foreign.folders(folder)} if folder.is_dir() else {}
     unknown = [name for name in classes if name not in there]
     if unknown or not there:
         raise ModelError(
@@ -162,7 +161,7 @@ def _files(folder: Path, classes: Sequence[str]) -> dict[str, list[Path]]:
             f"{folder} gives one class, {chosen[0]}, and a classifier needs at least two",
             fix=f"{LAYOUT}, with two classes or more",
         )
-    found = {name: folders.inside(there[name], SUFFIXES) for name in chosen}
+    found = {name: foreign.inside(there[name], SUFFIXES) for name in chosen}
     empty = [name for name, paths in found.items() if not paths]
     if empty:
         raise ModelError(

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from edgescope import foreign
 from edgescope.errors import UsageError
-from edgescope.foreign import folders
 from edgescope.wings.training import medium
 from edgescope.wings.training.loading import stage
 from edgescope.wings.training.medium import MEDIA, Throttle
@@ -223,9 +223,9 @@ def _listed(folder: Path) -> list[tuple[Path, int]]:
     """Return (file, class number) of every JPEG file; a sub-folder is a class, and classes alternate."""
     if not folder.is_dir():
         return []
-    place = folders.find(folder, ENDINGS, folders.TRAINING)
+    place = foreign.find(folder, ENDINGS, foreign.TRAINING)
     by_class: dict[str, list[Path]] = {}
-    for path in folders.files(place.top, ENDINGS):
+    for path in foreign.files(place.top, ENDINGS):
         by_class.setdefault(place.kind(path), []).append(path)
     by_class.pop("", None)  # those at the top have no class
     known = place.classes(folder, by_class)
@@ -240,9 +240,9 @@ def _notes(folder: Path) -> tuple[str, ...]:
     """Return which part of the data set is used, and what of it is left out."""
     if not folder.is_dir():
         return ()
-    place = folders.find(folder, ENDINGS, folders.TRAINING)
-    full = {place.kind(path) for path in folders.files(place.top, ENDINGS)} - {""}
-    unread = len(folders.files(place.top, OTHERS))
+    place = foreign.find(folder, ENDINGS, foreign.TRAINING)
+    full = {place.kind(path) for path in foreign.files(place.top, ENDINGS)} - {""}
+    unread = len(foreign.files(place.top, OTHERS))
     left_out = (f"{unread} pictures that are no JPEG files are left out",) if unread else ()
     return (*place.notes, *place.classes(folder, full).notes, *left_out)
 

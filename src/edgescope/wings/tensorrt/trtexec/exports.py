@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from edgescope.analysis.layers import Exported, Layer, normal
 from edgescope.artifacts.onnx_names import ModulePaths, NodeWork
 from edgescope.errors import DeviceError, UsageError
-from edgescope.foreign.text import TRTEXEC_COLUMNS
+from edgescope.foreign import TRTEXEC_COLUMNS
 from edgescope.records import Absent, Field, Json, Measured
 from edgescope.wings.tensorrt import layers as inspector
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.foreign.text import TRTEXEC_COLUMNS
+from edgescope.foreign import TRTEXEC_COLUMNS
 from edgescope.records import Json, Trace
 from edgescope.tracing.importer import ImportedFile, Importer, Table, exact_ns
 from edgescope.tracing.salvage import Salvage

@@ -1,4 +1,6 @@
-"""What of a folder of a user's is data, and which classes its names mean: one rule for judging, training and detection.
+"""Files of other people: text however it was written, what of a folder is data, and which classes its names mean.
+
+One rule holds for judging, training and detection:
 
 ROOT/cat/1.jpg ROOT/dog/2.jpg         sub-folders are classes
 ROOT/train/cat/1.jpg ROOT/val/...     parts of a data set: one is used and said, and classes are those of all parts
@@ -13,6 +15,7 @@ torchvision and Keras number folders. Tables and arrays follow the same rule.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections import Counter
@@ -21,7 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgescope.errors import UsageError
-from edgescope.foreign import text
 
 CLASSES = "classes.txt"
 """The names of class 0, 1, 2 ..., one a line."""
@@ -41,19 +43,19 @@ class Classes:
 
     def label(self, word: str) -> int | str | None:
         """Return a word as a label: a number, a name, or None for ''."""
-        return text.whole(word) if word and self.numeric else word or None
+        return whole(word) if word and self.numeric else word or None
 
     def number(self, word: str) -> int | None:
         """Return the number of the class that a word stands for, or None if it stands for none."""
         if self.numeric:
-            return text.whole(word)
+            return whole(word)
         return self.names.index(word) if word in self.names else None
 
 
 def classes_of(words: Iterable[str], root: Path) -> Classes:
     """Return what words mean in a folder, which may hold a txt; UsageError where that cannot be used."""
     found = sorted(set(words))
-    numeric, listed = all(text.whole(word) is not None for word in found), listed_in(root)
+    numeric, listed = all(whole(word) is not None for word in found), listed_in(root)
     if numeric or listed:
         return Classes(listed, numeric)
     return Classes(tuple(found), False, _surprises(found))
@@ -68,7 +70,7 @@ def _surprises(words: Sequence[str]) -> tuple[str, ...]:
             f"classes are numbered in the order of their names as text ({words[first]} is class {first});"
             f" a {CLASSES} says another order"
         )
-    numbers = [word for word in words if text.whole(word) is not None]
+    numbers = [word for word in words if whole(word) is not None]
     if numbers:
         notes.append(f"{', '.join(numbers[:NOTED])} are taken for names, as other classes are no numbers")
     return tuple(notes)
@@ -76,7 +78,7 @@ def _surprises(words: Sequence[str]) -> tuple[str, ...]:
 
 def ordered(words: Iterable[str]) -> list[str]:
     """Return words in the order in which people count: a2 before a10."""
-    return sorted(words, key=text.counted)
+    return sorted(words, key=counted)
 
 
 def listed_in(root: Path) -> tuple[str, ...]:
@@ -84,7 +86,7 @@ def listed_in(root: Path) -> tuple[str, ...]:
     path = root / CLASSES
     if not path.is_file():
         return ()
-    found = text.lines(path)
+    found = lines(path)
     twice = next((name for name, times in Counter(found).items() if times > 1 or not name), None)
     if twice is None:
         return tuple(found)
@@ -152,7 +154,7 @@ def hidden(name: str) -> bool:
 def folders(root: Path) -> list[Path]:
     """Return the sub-folders that may be data, as people count: 2 before 10."""
     found = [p for p in root.iterdir() if not hidden(p.name) and p.is_dir()]
-    return sorted(found, key=lambda p: text.counted(p.name))
+    return sorted(found, key=lambda p: counted(p.name))
 
 
 def files(root: Path, endings: Collection[str]) -> list[Path]:
@@ -163,7 +165,7 @@ def files(root: Path, endings: Collection[str]) -> list[Path]:
 def inside(root: Path, endings: Collection[str]) -> list[Path]:
     """Return the files in a folder itself, as people count: frame 2 before frame 10."""
     found = [p for p in root.iterdir() if _fits(p.name, endings) and p.is_file()]
-    return sorted(found, key=lambda p: text.counted(p.name))
+    return sorted(found, key=lambda p: counted(p.name))
 
 
 def _fits(name: str, endings: Collection[str]) -> bool:
@@ -262,3 +264,70 @@ def _unclear(root: Path, some: Sequence[str], others: Sequence[str], what: str) 
         effect="Pictures under wrong classes would be judged wrong",
         fix=f"name the one to use: {root / some[0]}",
     )
+
+
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""Byte order marks; that of UTF-32 begins with that of UTF-16, so it is asked for first."""
+NOTHING = ("", "nan", "na", "n/a", "none", "null", "nil", "<na>")
+"""What tables hold where nothing is known, in small letters."""
+NUMBER = re.compile(r"([+-]?\d{1,18})(?:\.0*)?", re.ASCII)
+
+
+def read(path: Path) -> str:
+    """Return a file's text without a byte order mark, lines ending in a newline; OSError as `open` raises it."""
+    return decoded(path.read_bytes())
+
+
+def decoded(data: bytes) -> str:
+    """Return the text of bytes: as their mark says, else UTF-8, else what Windows writes in western Europe."""
+    name = next((name for mark, name in MARKS if data.startswith(mark)), "")
+    for encoding in filter(None, (name, "utf-8", "cp1252")):
+        try:
+            return _lines_as_unix(data.decode(encoding))
+        except UnicodeDecodeError:
+            continue
+    return _lines_as_unix(data.decode("latin-1"))
+
+
+def _lines_as_unix(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def lines(path: Path) -> list[str]:
+    """Return the lines of a file without their ends and without blanks around them; empty ones at the end left out."""
+    return [line.strip() for line in read(path).rstrip().split("\n")] if path.stat().st_size else []
+
+
+def whole(word: object) -> int | None:
+    """Return the whole number that a word, or a number, says: 3 of `3`, ` 3`, `03`, `3.0` and 3.0; None for no such."""
+    found = NUMBER.fullmatch(str(word).strip())
+    return int(found[1]) if found else None
+
+
+def counted(word: str) -> list[tuple[int, str]]:
+    """Return a key that sorts words as people count: a2 before a10, and equal numbers by how they are written."""
+    parts = re.split(r"(\d+)", word)
+    return [(int(part), part) if part.isdecimal() else (-1, part) for part in parts]
+
+
+#: Column -> its names over the versions, newest first; all in milliseconds since the start of the loop.
+TRTEXEC_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "start_enq": ("startEnqMs",),
+    "end_enq": ("endEnqMs",),
+    "start_h2d": ("startH2dMs", "startInMs"),
+    "end_h2d": ("endH2dMs", "endInMs"),
+    "start_compute": ("startComputeMs",),
+    "end_compute": ("endComputeMs",),
+    "start_d2h": ("startD2hMs", "startOutMs"),
+    "end_d2h": ("endD2hMs", "endOutMs"),
+    "h2d": ("h2dMs", "inMs"),
+    "compute": ("computeMs",),
+    "d2h": ("d2hMs", "outMs"),
+    "latency": ("latencyMs",),
+}
