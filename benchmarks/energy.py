@@ -24,8 +24,8 @@ from facts import publish
 from numpy.typing import NDArray
 
 from edgescope.analysis.cells.replicates import spread
-from edgescope.analysis.energy.of_run import consumption
-from edgescope.analysis.energy.window import energies
+from edgescope.analysis.run.energy import consumption
+from edgescope.analysis.run.energy_window import energies
 from edgescope.devices.base import Source, SourceSpec
 from edgescope.devices.cpu.sensors import Rapl
 from edgescope.records import QUERY_DTYPES, Channel, Field, Json, Measured, Queries, Readings, Window
@@ -378,7 +378,7 @@ def counter() -> int:
     Twenty windows of at least ten seconds, each opened and closed at the moment the counter moves, so that its steps
     are no error. Meanwhile the shipped sampler reads power at its usual 10 Hz, and a load of matrix products in
     another process is switched on and off at random, so that power moves; --beside WORDS starts none: something else
-    loads the machine. What `analysis.energy` makes of the power readings alone must agree with the counter within 1
+    loads the machine. What `analysis.run.energy` makes of the power readings alone must agree with the counter within 1
     %; of two kinds of readings it takes those with the narrower bound. On a GPU the counter is NVML's; where RAPL is
     readable its counter is the truth and its own differences at 10 Hz are the power readings.
 

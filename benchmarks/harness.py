@@ -40,7 +40,7 @@ from polygraphy.comparator import (
 from polygraphy.logger import G_LOGGER
 
 from edgescope import bench, cache, registry
-from edgescope.analysis.run.idle_gaps import Gap, curve
+from edgescope.analysis.run.summary import Gap, curve
 from edgescope.backends.base import Spec
 from edgescope.bench import here, present
 from edgescope.bench.alternation import ORDER

@@ -525,7 +525,7 @@ def mutation_main() -> None:
         "--work", type=Path, required=True, help="folder for the copies and what was found so far"
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", help="one package (stats) or file (stats/special.py), with its own tests")
+    parser.add_argument("--only", help="one package (stats) or file (stats/intervals.py), with its own tests")
     parser.add_argument("--quota", type=int, help="mutants of each package, instead of QUOTAS")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes at once")
     parser.add_argument("--no-publish", action="store_true")

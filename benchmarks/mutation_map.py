@@ -105,7 +105,7 @@ def _part(work: Path, path: str) -> Path:
 
 
 def package_of(module: str) -> str:
-    """`stats/special.py` belongs to stats, `store.py` to store."""
+    """`stats/intervals.py` belongs to stats, `store.py` to store."""
     return module.split("/", maxsplit=1)[0].removesuffix(".py")
 
 

@@ -26,7 +26,7 @@ import numpy as np
 import pynvml
 from facts import publish, write
 
-from edgescope.analysis.energy.window import energies
+from edgescope.analysis.run.energy_window import energies
 from edgescope.devices import manifest
 from edgescope.devices.base import SourceSpec
 from edgescope.devices.cpu.device import CpuDevice

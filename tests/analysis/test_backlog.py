@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgescope.analysis.run.open_loop import NAMES, backlog, in_system, warning
+from edgescope.analysis.run.lateness import BACKLOG, backlog, in_system, warning
 from edgescope.records import QUERY_DROPPED, Absent, Queries, Window
 from making import queries as made
 
@@ -58,14 +58,14 @@ def test_a_queue_that_is_served_is_not_behind():
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_of_one_moment_there_is_no_rate(n):
     found = backlog(rows([5.0] * n, [6.0] * n), Window(0, n, 0, 10 * S))
-    assert set(found.fields) == set(NAMES)
+    assert set(found.fields) == set(BACKLOG)
     assert all(isinstance(field, Absent) for field in found.fields.values())
     assert not found.behind
 
 
 def test_every_number_is_defined_in_the_docs():
     text = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
-    assert all(f"`{name}`" in text for name in NAMES)
+    assert all(f"`{name}`" in text for name in BACKLOG)
 
 
 def test_a_queue_that_never_formed_does_not_grow():

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.analysis.run import lateness
-from edgescope.analysis.run.lateness import MISSES, dropped_share, misses
-from edgescope.analysis.run.open_loop import depth, queue_depth
+from edgescope.analysis.run.lateness import MISSES, depth, dropped_share, misses, queue_depth
 from edgescope.records import QUERY_DROPPED, QUERY_DTYPES, QUERY_ERROR, QUERY_OK, Absent, Queries
 
 MS = 1_000_000
@@ -93,10 +92,12 @@ def test_jitter_is_rfc_3550s_change_of_transit_times():
 
 def test_ages_grow_by_the_slope_that_was_put_in():
     steps = np.arange(600)
-    found = lateness.growth(rows(20 + steps * 33 * 0.25, source=True))  # a quarter of a second each second
+    found = lateness.age_growth(
+        rows(20 + steps * 33 * 0.25, source=True)
+    )  # a quarter of a second each second
     assert found.value == pytest.approx(0.25 / 1.25, rel=1e-6)  # seen when the results come
     assert found.lo <= found.value * 1.01 and found.hi >= found.value * 0.99
-    steady = lateness.growth(rows(20 + np.random.default_rng(1).random(600), source=True))
+    steady = lateness.age_growth(rows(20 + np.random.default_rng(1).random(600), source=True))
     assert steady.lo is None
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis.energy import window
-from edgescope.analysis.energy.window import MIN_UPDATES, energies, energy
+from edgescope.analysis.run import energy_window
+from edgescope.analysis.run.energy_window import MIN_UPDATES, energies, energy
 from edgescope.records import Absent, Channel, Measured, Readings
 
 S = 1_000_000_000
@@ -55,7 +55,7 @@ def test_a_rail_that_reads_below_zero_has_bounds_around_its_energy():
     got = joules(make(("vdd_gpu_power_w", "module", T, watts)), 0, 10)
     assert got.energy_j.value == pytest.approx(-2.94, abs=0.1)
     assert got.energy_j.lo < got.energy_j.value < got.energy_j.hi
-    field = window.ratio(np.resize([-1.0, -2.0, -1.5], 30), np.full(30, 2.0))
+    field = energy_window.ratio(np.resize([-1.0, -2.0, -1.5], 30), np.full(30, 2.0))
     assert field.lo < field.value < field.hi
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis.energy.integral import updates
-from edgescope.analysis.energy.window import energy
+from edgescope.analysis.run.energy_integral import updates
+from edgescope.analysis.run.energy_window import energy
 from edgescope.records import Absent, Channel, Measured, Readings
 
 S = 1_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgescope.analysis.energy.integral import Curve, Updates, count, integrate, updates
+from edgescope.analysis.run.energy_integral import Curve, Updates, count, integrate, updates
 
 S = 1_000_000_000
 SECONDS = np.arange(-5, 16)

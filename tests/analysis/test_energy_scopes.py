@@ -9,7 +9,7 @@ import pytest
 from edgescope.analysis.cells import objective
 from edgescope.analysis.cells.compare import compare
 from edgescope.analysis.cells.variants import pick, table
-from edgescope.analysis.energy.of_run import ends, scope, scopes, usual, within
+from edgescope.analysis.run.energy import ends, scope, scopes, usual, within
 from edgescope.metrics import scoped
 from edgescope.records import Absent, Measured, Meter
 from edgescope.report.chapter import chapters

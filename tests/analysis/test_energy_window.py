@@ -11,9 +11,9 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from edgescope.analysis.energy.integral import Curve, Total
-from edgescope.analysis.energy.of_run import consumption, done
-from edgescope.analysis.energy.window import (
+from edgescope.analysis.run.energy import consumption, done
+from edgescope.analysis.run.energy_integral import Curve, Total
+from edgescope.analysis.run.energy_window import (
     Energy,
     _best,
     _shaped,

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.run.lateness import FEW
-from edgescope.analysis.run.open_loop import GROWTH, achieved, behind, busy, growth, measured_rows
+from edgescope.analysis.run.lateness import FEW, GROWTH, achieved, behind, busy, measured_rows, queue_growth
 from edgescope.records import (
     QUERY_DROPPED,
     QUERY_ERROR,
@@ -64,23 +63,23 @@ def climbing(n, by=0.05, period_ms=10):
 
 
 def test_the_wait_grows_by_the_slope_that_was_put_in():
-    found = growth(climbing(1000))
+    found = queue_growth(climbing(1000))
     assert (found.value, found.n) == (pytest.approx(0.05, rel=0.01), 1000)
     assert found.lo <= 0.05 <= found.hi * 1.01 and found.lo > 0.04
-    steady = growth(climbing(1000, by=0.0))
+    steady = queue_growth(climbing(1000, by=0.0))
     assert (steady.value, steady.lo) == (pytest.approx(0.0, abs=1e-9), None)
-    assert growth(climbing(FEW)).n == FEW
-    assert growth(climbing(FEW - 1)) == Absent("n/a: have 19, need 20")
+    assert queue_growth(climbing(FEW)).n == FEW
+    assert queue_growth(climbing(FEW - 1)) == Absent("n/a: have 19, need 20")
     at_once = rows([5] * 30, range(5, 35), range(6, 36))
-    assert growth(at_once) == Absent("all of them were at one moment")
+    assert queue_growth(at_once) == Absent("all of them were at one moment")
 
 
 def test_doubling_every_time_leaves_the_slope_and_what_was_never_begun_is_left_out():
-    once, twice = growth(climbing(400, 0.1)), growth(climbing(400, 0.1, period_ms=20))
+    once, twice = queue_growth(climbing(400, 0.1)), queue_growth(climbing(400, 0.1, period_ms=20))
     assert once.value == pytest.approx(twice.value, rel=0.01)
     table = climbing(400, 0.1)
     table.columns["issued_ns"][300:] = -1
-    assert growth(table).n == 300 and growth(table).value == pytest.approx(0.1, rel=0.02)
+    assert queue_growth(table).n == 300 and queue_growth(table).value == pytest.approx(0.1, rel=0.02)
 
 
 def test_falling_behind_is_said_with_both_rates():

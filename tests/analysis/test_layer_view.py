@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.layers import Layer, joined, normal, placed
-from edgescope.analysis.roofline import Ceilings
+from edgescope.analysis.roofline import Ceilings, Layer, joined, normal, placed
 from edgescope.records import Absent, Measured
 
 LIMITS = Ceilings("here", "cpu", {"fp32": Measured(1e9, "FLOP/s")}, [(1e6, 1e8)], 0.0, [], [])

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from crowds import CPU, crowd, gpu_trials
-from edgescope.analysis.cells import sharing_gain
-from edgescope.analysis.cells.concurrency import cells
+from edgescope.analysis.cells import concurrency
+from edgescope.analysis.cells.concurrency import cells, remarks, times
 from edgescope.analysis.cells.replicates import above, of_fields, quotient
-from edgescope.analysis.cells.sharing_gain import remarks, times
 from edgescope.records import Absent, Measured
 
 ONE = dict(models=("resnet50",), precisions=("fp16",), batches=(1,), processes=(1, 8))
@@ -133,10 +132,10 @@ def test_nothing_gained_is_said_where_no_end_is_above_ten_per_cent(hi, said):
     cells_of = cells([with_total(alone, 1000.0), with_total(shared, 1000.0)])
     ratio = Measured(1.0, "1", 0.9, hi)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharing_gain, "quotient", lambda *_: ratio)
-        assert len(sharing_gain._processes(cells_of)) == said
-        patch.setattr(sharing_gain, "quotient", lambda *_: Measured(1.0, "1", 0.9, None))
-        assert sharing_gain._processes(cells_of) == []
+        patch.setattr(concurrency, "quotient", lambda *_: ratio)
+        assert len(concurrency._processes(cells_of)) == said
+        patch.setattr(concurrency, "quotient", lambda *_: Measured(1.0, "1", 0.9, None))
+        assert concurrency._processes(cells_of) == []
 
 
 def ratios(monkeypatch, *of):
@@ -144,11 +143,11 @@ def ratios(monkeypatch, *of):
     made = [c for c in run(batches=tuple(range(1, len(of) + 1)), processes=(8,))]
     values = {n + 1: r for n, r in enumerate(of)}
     monkeypatch.setattr(
-        sharing_gain,
+        concurrency,
         "quotient",
         lambda a, _, name: values[a[0].trial.batch] if name == "throughput_sps" else None,
     )
-    return sharing_gain.of_cells(cells(made))
+    return concurrency.of_cells(cells(made))
 
 
 def sure(value, n=3):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgescope.analysis.run import epochs, idle_gaps, lateness, noise, open_loop, summary, workers
+from edgescope.analysis.run import epochs, lateness, noise, summary, workers
 from edgescope.records import (
     QUERY_DROPPED,
     QUERY_DTYPES,
@@ -140,20 +140,22 @@ def test_the_curve_of_idle_gaps():
     status = np.full(9, QUERY_OK)
     status[8] = QUERY_ERROR
     q = table(9, stream=stream, scheduled_ns=due, issued_ns=issued, done_ns=done, status=status)
-    none, short, long = idle_gaps.curve(q, Window(1, 9, 0, 9 * S))
+    none, short, long = summary.idle_gap_curve(q, Window(1, 9, 0, 9 * S))
     assert [g.requested_s for g in (none, short, long)] == pytest.approx([0, 0.033, 0.1])
     assert [g.idle_s for g in (none, short, long)] == pytest.approx([0.001, 0.034, 0.101])
     assert [(g.latency.value, g.latency.n) for g in (none, short, long)] == [
         (pytest.approx(x), n) for x, n in ((0.0115, 2), (0.021, 3), (0.0405, 2))
     ]
     assert none.penalty == Measured(1.0, "1", n=2) and short.penalty.value == pytest.approx(0.021 / 0.0115)
-    assert short.label == "33ms" and set(idle_gaps.metrics(q, Window(1, 9, 0, S))) == {
+    assert short.label == "33ms" and set(summary.idle_gap_metrics(q, Window(1, 9, 0, S))) == {
         *(f"idle_gap_{g}_{what}" for g in ("0ms", "33ms", "100ms") for what in ("latency_p50_s", "penalty"))
     }
-    few = idle_gaps.curve(q, Window(0, 1, 0, S))
-    assert isinstance(few[0].latency, Absent) and len(idle_gaps.curve(q, Window(3, 9, 0, S))) == 2
-    assert isinstance(idle_gaps.curve(q, Window(3, 9, 0, S))[0].penalty, Absent), "nothing without a gap"
-    assert len(idle_gaps.back_to_back(table(3, stream=[0, 1, 0]))) == 2
+    few = summary.idle_gap_curve(q, Window(0, 1, 0, S))
+    assert isinstance(few[0].latency, Absent) and len(summary.idle_gap_curve(q, Window(3, 9, 0, S))) == 2
+    assert isinstance(summary.idle_gap_curve(q, Window(3, 9, 0, S))[0].penalty, Absent), (
+        "nothing without a gap"
+    )
+    assert len(summary.back_to_back(table(3, stream=[0, 1, 0]))) == 2
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_the_curve_of_idle_gaps():
     ],
 )
 def test_a_penalty_is_bounded_by_the_ends_of_both(above, below, ends):
-    found = idle_gaps.ratio(*(Measured(v, "s", lo, hi, 9 - v) for v, lo, hi in (above, below)))
+    found = summary.ratio(*(Measured(v, "s", lo, hi, 9 - v) for v, lo, hi in (above, below)))
     assert (found.value, found.n) == (2.0, 5)
     assert (found.lo, found.hi) == (ends or (None, None))
 
@@ -249,10 +251,10 @@ def test_the_age_grows_by_its_slope_once_there_are_twenty_results():
     at = np.arange(20) * 0.5
     age = 0.1 + 0.02 * at
     rows = table(20, source_ns=at, done_ns=at + age)
-    found = lateness.growth(rows)
+    found = lateness.age_growth(rows)
     assert found.value == pytest.approx(0.02 / 1.02, rel=1e-3) and found.n == 20
     fewer = table(19, source_ns=at[:19], done_ns=(at + age)[:19])
-    assert lateness.growth(fewer) == Absent("n/a: have 19, need 20")
+    assert lateness.age_growth(fewer) == Absent("n/a: have 19, need 20")
     assert isinstance(lateness.trend(np.full(20, S), age), Absent)
     steep = lateness.trend((at * S).astype(np.int64), 10 * age)
     assert steep.value == pytest.approx(0.2) and steep.lo <= 0.2 <= steep.hi
@@ -278,20 +280,20 @@ def test_who_waits_and_how_deep_the_queue_is():
         **{"scheduled_ns": [0, 1, 2, 3], "issued_ns": [0, 2, -1, 3.5], "done_ns": [2, 3, -1, 5]},
         status=[QUERY_OK, QUERY_OK, QUERY_DROPPED, QUERY_OK],
     )
-    assert open_loop.in_system(rows).tolist() == [0, 1, 1, 1]
-    assert open_loop.unserved(rows).tolist() == [False, False, True, False]
-    times, count = open_loop.depth(rows)
+    assert lateness.in_system(rows).tolist() == [0, 1, 1, 1]
+    assert lateness.unserved(rows).tolist() == [False, False, True, False]
+    times, count = lateness.depth(rows)
     assert (times / S).tolist() == [0, 1, 2, 2, 3, 3, 5] and count.tolist() == [1, 2, 1, 2, 1, 2, 1]
-    found = open_loop.queue_depth(rows)
+    found = lateness.queue_depth(rows)
     assert found["queue_depth_mean"].value == pytest.approx((1 + 2 + 2 + 2 * 2) / 5)
     assert found["queue_depth_max"] == Measured(2.0, "queries", n=4)
-    assert open_loop.achieved(rows) == Measured(pytest.approx(3 / 5), "queries/s", n=3)
-    assert open_loop.busy(rows, 1) == Measured(pytest.approx((2 + 1 + 1.5) / 5), "share", n=4)
-    assert open_loop.busy(rows, 3).value == pytest.approx(4.5 / 15)
+    assert lateness.achieved(rows) == Measured(pytest.approx(3 / 5), "queries/s", n=3)
+    assert lateness.busy(rows, 1) == Measured(pytest.approx((2 + 1 + 1.5) / 5), "share", n=4)
+    assert lateness.busy(rows, 3).value == pytest.approx(4.5 / 15)
     full = table(4, scheduled_ns=[0] * 4, issued_ns=[0] * 4, done_ns=[1] * 4)
-    assert open_loop.busy(full, 2).value == 1.0
-    assert isinstance(open_loop.achieved(table(1, status=[QUERY_ERROR])), Absent)
-    once = open_loop.queue_depth(table(0))
+    assert lateness.busy(full, 2).value == 1.0
+    assert isinstance(lateness.achieved(table(1, status=[QUERY_ERROR])), Absent)
+    once = lateness.queue_depth(table(0))
     assert isinstance(once["queue_depth_mean"], Absent)
 
 
@@ -301,7 +303,7 @@ def test_a_load_that_falls_behind_is_one_whose_queue_grows(served, behind):
     due = np.arange(n) / 10
     done = np.maximum.accumulate(np.maximum(due + 0.01, np.arange(1, n + 1) / served))
     rows = table(n, scheduled_ns=due, issued_ns=done - 0.005, done_ns=done)
-    found = open_loop.backlog(rows, Window(0, n, 0, 50 * S))
+    found = lateness.backlog(rows, Window(0, n, 0, 50 * S))
     assert found.behind is behind
     fields = found.fields
     assert fields["offered_rate_qps"] == Measured(pytest.approx(10.0), "queries/s", n=n)
@@ -309,24 +311,24 @@ def test_a_load_that_falls_behind_is_one_whose_queue_grows(served, behind):
     assert fields["backlog_queries"].value == pytest.approx(max(0, n - 1 - served * due[-1]), abs=1.5)
     if behind:
         assert fields["backlog_growth_qps"].value == pytest.approx(10 - served, rel=0.15)
-        told = open_loop.warning(found)
+        told = lateness.warning(found)
         assert told.fix.startswith(f"{n / 50 / 10:.0%} of this load")
-        said = open_loop.behind(rows, open_loop.growth(rows), 10.0)
+        said = lateness.behind(rows, lateness.queue_growth(rows), 10.0)
         assert len(said) == 1 and f"service {served:.4g}/s" in said[0]
     else:
-        assert open_loop.behind(rows, open_loop.growth(rows), 10.0) == []
+        assert lateness.behind(rows, lateness.queue_growth(rows), 10.0) == []
 
 
 def test_what_was_dropped_is_behind_only_where_it_still_waited_or_may_not_be():
     status, done = np.array([QUERY_OK, QUERY_DROPPED, QUERY_DROPPED, QUERY_DROPPED]), [1.0, 2.0, 2.5, -1.0]
     rows = table(4, scheduled_ns=[0, 1, 2, 3], issued_ns=[0.5, 1, 2, -1], done_ns=done, status=status)
     none = Absent("x")
-    assert [x.split()[0] for x in open_loop.behind(rows, none, 1.0)] == ["1", "2"]
-    assert [x.split()[0] for x in open_loop.behind(rows, none, 1.0, may_drop=True)] == ["1"]
+    assert [x.split()[0] for x in lateness.behind(rows, none, 1.0)] == ["1", "2"]
+    assert [x.split()[0] for x in lateness.behind(rows, none, 1.0, may_drop=True)] == ["1"]
     for growth, lo, said in ((0.01, 0.0, 1), (0.0099, 0.0, 0), (0.5, None, 0)):
-        assert len(open_loop.behind(table(0), Measured(growth, "1", lo, 1.0), 1.0)) == said
-    assert open_loop.backlog(rows, Window(0, 4, 0, 4 * S)).behind
-    one = open_loop.backlog(table(2, scheduled_ns=[1, 1], done_ns=[2, 2]), Window(0, 2, 0, S))
+        assert len(lateness.behind(table(0), Measured(growth, "1", lo, 1.0), 1.0)) == said
+    assert lateness.backlog(rows, Window(0, 4, 0, 4 * S)).behind
+    one = lateness.backlog(table(2, scheduled_ns=[1, 1], done_ns=[2, 2]), Window(0, 2, 0, S))
     assert isinstance(one.fields["offered_rate_qps"], Absent) and not one.behind
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis.run import sustained as parts
-from edgescope.analysis.run.sustained import BLOCKS, NAMES, sustained
+from edgescope.analysis.run import slowdowns as parts
+from edgescope.analysis.run.slowdowns import BLOCKS, SUSTAINED, sustained
 from edgescope.records import QUERY_DTYPES, Absent, Channel, Measured, Queries, Readings, Window
 
 S = 1_000_000_000
@@ -129,7 +129,7 @@ def test_a_sawtooth_of_throttling_settles_and_its_mean_is_the_answer():
 def test_a_short_window_says_how_long_it_must_be():
     asked, window = queries(lambda t: 0.01, 59)
     got = sustained(asked, readings(59, temperature_c=lambda t: 50.0), window)
-    assert set(got.fields) == set(NAMES)
+    assert set(got.fields) == set(SUSTAINED)
     assert all(isinstance(f, Absent) and "need 60 s" in f.reason for f in got.fields.values())
     assert got.warnings == ()
 

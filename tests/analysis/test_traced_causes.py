@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgescope.analysis.kernels.account import account
-from edgescope.analysis.kernels.findings import found, of_trace
+from edgescope.analysis.kernels.account import account, causes, of_trace
 from edgescope.cli.main import main
 from edgescope.records import SPAN_KINDS, Spans, Trace
 from edgescope.tracing.importer import read
@@ -61,7 +60,7 @@ def program(kernel, gap, *, launches=10, syncs=1, copy=0.0, queries=4):
     return account(trace(rows))
 
 
-def causes(made):
+def named(made):
     return [f.cause for f in of_trace(made, "t").findings]
 
 
@@ -78,11 +77,11 @@ def test_kernels_back_to_back_leave_nothing_to_explain():
 
 
 def test_many_waits_within_an_inference_are_syncs():
-    assert causes(program(2.0, 8.0, launches=20, syncs=20))[0] == "sync-bound"
+    assert named(program(2.0, 8.0, launches=20, syncs=20))[0] == "sync-bound"
 
 
 def test_copies_beside_no_kernel_are_transfers():
-    assert causes(program(10.0, 0.1, copy=100.0))[0] == "transfer-bound"
+    assert named(program(10.0, 0.1, copy=100.0))[0] == "transfer-bound"
 
 
 def test_a_trace_without_a_gpu_says_so():
@@ -93,7 +92,7 @@ def test_a_trace_without_a_gpu_says_so():
 @pytest.mark.wings
 def test_a_recorded_eager_network_is_launch_bound(capsys):
     path = RECORDED / "nsys_2025_resnet50_h200.sqlite"
-    assert next(iter(found(account(read(path))))).cause == "launch-bound"
+    assert next(iter(causes(account(read(path))))).cause == "launch-bound"
     assert main(["explain", "--trace", str(path)]) == 0
     text = capsys.readouterr().out
     assert "launch-bound" in text and "CUDA graph" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgescope import bench
-from edgescope.analysis.energy.of_run import inner
+from edgescope.analysis.run.energy import inner
 from edgescope.bench.watch import Watch
 from edgescope.cli.main import parser
 from edgescope.commandline.trial_flags import keys

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.analysis.layers import Layer
+from edgescope.analysis.roofline import Layer
 from edgescope.bench import layers as asking
 from edgescope.bench.layers import exported, layers, of_operators, profiled, ran
 from edgescope.bench.watch import Watch

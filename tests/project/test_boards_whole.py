@@ -18,7 +18,7 @@ import pytest
 
 import edgescope
 from edgescope import bench
-from edgescope.analysis.energy.window import energy
+from edgescope.analysis.run.energy_window import energy
 from edgescope.bench.watch import Watch, available
 from edgescope.devices import clocks, manifest, recording, replay
 from edgescope.modes.catalog import listing

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgescope.analysis.run import summary, sustained
+from edgescope.analysis.run import slowdowns, summary
 from edgescope.cli.main import VERBS, main, parser
 from edgescope.store.results import Store
 from making import result
@@ -125,7 +125,7 @@ def test_every_metric_is_defined():
     text = (ROOT / "docs/reference/metrics.md").read_text()
     made = result()
     names = set(summary.metrics(made.queries, made.window)) | {"build_s", "load_s", "first_s"}
-    names |= set(sustained.NAMES)
+    names |= set(slowdowns.SUSTAINED)
     names |= {
         "peak_rss_bytes",
         "power_w",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgescope.analysis.cells.replicates import latencies_s
-from edgescope.analysis.run import idle_gaps, summary
+from edgescope.analysis.run import summary
 from edgescope.records import QUERY_END, Absent
 from edgescope.report.result import gaps
 from edgescope.scenarios import IdleGap
@@ -86,7 +86,7 @@ def test_before_every_gap_the_device_is_warm_again():
 
 def test_the_curve_is_read_from_the_raw_rows():
     queries, plan, _ = measured()
-    curve = idle_gaps.curve(queries, plan.window)
+    curve = summary.idle_gap_curve(queries, plan.window)
     assert [gap.label for gap in curve] == [f"{g}ms" for g in GAPS.split(",")]
     for gap, ms in zip(curve, GAPS.split(","), strict=True):
         penalty = 1 + 0.1 * np.log10(max(float(ms), 1.0))
@@ -100,7 +100,7 @@ def test_a_timer_that_is_late_changes_the_idleness_not_the_name_of_the_gap():
     clock, t = FakeClock(), trial(scenario="idle_gap", scenario_options={"gaps_ms": "10"}, warmup=0.1)
     clock.late_ns = 4 * MS
     plan = Plan(t)
-    _, gap = idle_gaps.curve(IdleGap(t, plan).drive(Sleepy(clock), clock), plan.window)
+    _, gap = summary.idle_gap_curve(IdleGap(t, plan).drive(Sleepy(clock), clock), plan.window)
     assert gap.label == "10ms"
     assert gap.idle_s == pytest.approx(14e-3)
     assert gap.latency.value == pytest.approx(2e-3 * (1 + 0.1 * np.log10(14)), rel=1e-3)
@@ -123,12 +123,12 @@ def test_latency_is_that_of_the_queries_back_to_back_and_the_curve_stands_beside
 
 def test_gaps_of_ones_own():
     queries, plan, _ = measured(scenario_options={"gaps_ms": "250,2.5"})
-    assert [gap.label for gap in idle_gaps.curve(queries, plan.window)] == ["0ms", "2.5ms", "250ms"]
+    assert [gap.label for gap in summary.idle_gap_curve(queries, plan.window)] == ["0ms", "2.5ms", "250ms"]
 
 
 def test_a_gap_without_a_good_query_is_left_out():
     queries, plan, _ = measured(scenario_options={"gaps_ms": "10"})
     columns = dict(queries.columns)
     columns["status"] = np.where(columns["stream"] == 2, 1, 0).astype(np.int8)
-    curve = idle_gaps.curve(type(queries)(columns), plan.window)
+    curve = summary.idle_gap_curve(type(queries)(columns), plan.window)
     assert [gap.label for gap in curve] == ["0ms"]

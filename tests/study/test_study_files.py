@@ -8,7 +8,7 @@ import pytest
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.study import grid, schema
-from edgescope.study.schema import lines
+from edgescope.study.schema import toml_lines
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"concurrent_gpu_126": (126, 24), "concurrent_gpu": (420, 0), "concurrent_cpu": (160, 0)}

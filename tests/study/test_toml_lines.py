@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.study.schema import lines
+from edgescope.study.schema import toml_lines
 
 if sys.version_info >= (3, 11):
     import tomllib

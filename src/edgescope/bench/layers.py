@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgescope import onnx_operators, registry
-from edgescope.analysis.layers import HEAVY, Exported, Layer
+from edgescope.analysis.roofline import HEAVY, Exported, Layer
 from edgescope.backends.base import Layered, spec_of
 from edgescope.bench.parts import HERE
 from edgescope.bench.watch import Devices, Watch

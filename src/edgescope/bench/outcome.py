@@ -15,10 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgescope import registry
-from edgescope.analysis.energy.of_run import consumption
 from edgescope.analysis.run import summary
-from edgescope.analysis.run.slowdowns import apart
-from edgescope.analysis.run.sustained import sustained
+from edgescope.analysis.run.energy import consumption
+from edgescope.analysis.run.slowdowns import apart, sustained
 from edgescope.bench.drivers import Run
 from edgescope.bench.watch import Devices, Watch, board
 from edgescope.errors import (

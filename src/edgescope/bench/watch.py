@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.energy.of_run import inner
+from edgescope.analysis.run.energy import inner
 from edgescope.analysis.run.slowdowns import CORE_TO_CORE
 from edgescope.clock import Clock
 from edgescope.devices import clocks

@@ -22,7 +22,7 @@ from plotly.subplots import make_subplots
 from edgescope import registry
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import VariantTable
-from edgescope.analysis.run import lateness, open_loop
+from edgescope.analysis.run import lateness
 from edgescope.plots.style import (
     LINE,
     MAX_POINTS,
@@ -280,7 +280,7 @@ def _ages(figure: Figure, i: int, row: Row, several: Loaded, look: Style) -> Non
 
 def _depths(figure: Figure, i: int, several: Loaded, look: Style) -> None:
     for number, (rows, start_ns) in several.items():
-        times, count = open_loop.depth(rows)
+        times, count = lateness.depth(rows)
         keep = by_time(count, max(4, MAX_POINTS // len(several)))
         at = (times[keep] - start_ns) * 1e-9
         line = _curve(at, count[keep], number, look, "queries")

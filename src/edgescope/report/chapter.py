@@ -12,10 +12,10 @@ from pathlib import Path
 
 from edgescope import cache, registry, units
 from edgescope.analysis.cells.compare import by_cell
+from edgescope.analysis.cells.concurrency import remarks
 from edgescope.analysis.cells.machines import called
 from edgescope.analysis.cells.objective import FASTEST, Wanted
 from edgescope.analysis.cells.row import Row, in_words, of_harness, question_id
-from edgescope.analysis.cells.sharing_gain import remarks
 from edgescope.analysis.cells.variants import Pick, VariantTable, described, pick, table
 from edgescope.records import Machine, ModelInfo, Result, Trial, digest
 from edgescope.report import document as doc

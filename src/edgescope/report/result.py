@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from edgescope import metrics, registry, units
 from edgescope.analysis.cells import ids
-from edgescope.analysis.energy.of_run import ends
+from edgescope.analysis.run.energy import ends
 from edgescope.analysis.run.usage import first
 from edgescope.analysis.run.workers import Share, shares
 from edgescope.metrics import METRICS

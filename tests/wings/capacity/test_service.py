@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.run.open_loop import measured_rows
+from edgescope.analysis.run.lateness import measured_rows
 from edgescope.analysis.run.usage import usage
 from edgescope.records import (
     QUERY_DROPPED,

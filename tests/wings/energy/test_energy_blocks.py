@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgescope.analysis.energy import window
+from edgescope.analysis.run import energy_window
 from edgescope.records import Measured
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
@@ -18,17 +18,17 @@ import energy as simulation
 def test_blocks_of_one_run_give_an_interval_and_too_few_give_none():
     rng = np.random.default_rng(0)
     joules, samples = rng.normal(10, 1, 40), np.full(40, 5.0)
-    got = window.ratio(joules, samples)
+    got = energy_window.ratio(joules, samples)
     assert got.value == pytest.approx(joules.sum() / 200)
     assert got.lo < got.value < got.hi and got.n >= 10
     assert got.hi - got.lo == pytest.approx(2 * 2.02 * 1 / 5 / 40**0.5, rel=0.5)
-    assert window.ratio(joules[:9], samples[:9]) is None
-    assert window.ratio(joules, np.zeros(40)) is None
+    assert energy_window.ratio(joules[:9], samples[:9]) is None
+    assert energy_window.ratio(joules, np.zeros(40)) is None
 
 
 def test_blocks_that_differ_in_samples_alone_are_no_noise():
     samples = np.random.default_rng(0).uniform(1, 9, 30)
-    got = window.ratio(2.0 * samples, samples)
+    got = energy_window.ratio(2.0 * samples, samples)
     assert got.value == pytest.approx(2.0) and got.hi - got.lo == pytest.approx(0, abs=1e-9)
 
 
@@ -36,15 +36,15 @@ def test_neighbours_that_resemble_each_other_widen_the_interval():
     rng = np.random.default_rng(1)
     noise = rng.normal(size=64)
     slow = np.repeat(noise[:32], 2)
-    apart, alike = (window.ratio(10 + x, np.ones(64)) for x in (noise, slow))
+    apart, alike = (energy_window.ratio(10 + x, np.ones(64)) for x in (noise, slow))
     assert alike.n < apart.n
     assert alike.hi - alike.lo > 1.3 * (apart.hi - apart.lo)
 
 
 def test_blocks_that_still_resemble_each_other_when_none_can_be_joined_give_no_interval():
     noise = np.random.default_rng(1).normal(size=64)
-    assert window.ratio(10 + np.repeat(noise[:8], 8), np.ones(64)) is None
-    assert window.ratio(10 + np.linspace(0, 1, 12), np.ones(12)) is None
+    assert energy_window.ratio(10 + np.repeat(noise[:8], 8), np.ones(64)) is None
+    assert energy_window.ratio(10 + np.linspace(0, 1, 12), np.ones(12)) is None
     found = simulation.blocks(np.random.default_rng(5), 20, 3.0, 60)
     assert found["missed"] <= 0.08 and 0.2 <= found["given"] <= 0.8
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.energy.of_run import (
+from edgescope.analysis.run.energy import (
     NAMES,
     _clocks,
     _drift,

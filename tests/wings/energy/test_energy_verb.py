@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgescope.analysis.energy import window as energy
-from edgescope.analysis.energy.of_run import consumption
+from edgescope.analysis.run import energy_window as energy
+from edgescope.analysis.run.energy import consumption
 from edgescope.cli.main import main
 from edgescope.errors import ExitCode, Message
 from edgescope.records import (

@@ -20,7 +20,7 @@ from edgescope.analysis.finding import (
     _says_why,
     between,
 )
-from edgescope.analysis.kernels import findings as traced
+from edgescope.analysis.kernels import account as traced
 from edgescope.analysis.kernels.gpu_time import GpuTime, Named
 from edgescope.analysis.roofline import Ceilings
 from edgescope.records import Absent, Machine, Measured, Result, Spans, Status, Window

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from edgescope.analysis.cells import objective, replicates, sharing_gain
-from edgescope.analysis.run import slowdowns, summary, sustained
+from edgescope.analysis.cells import concurrency, objective, replicates
+from edgescope.analysis.run import slowdowns, summary
 from edgescope.records import (
     QUERY_DTYPES,
     QUERY_ERROR,
@@ -289,13 +289,13 @@ def test_the_multiple_of_a_limit(value, limit, at_most, excess):
     ],
 )
 def test_a_step_is_a_split_whose_sides_differ_by_more_than_chance(means, share):
-    assert sustained._step(np.array(means)) == pytest.approx(share, abs=1e-6)
+    assert slowdowns._step(np.array(means)) == pytest.approx(share, abs=1e-6)
 
 
 def test_the_means_of_eight_parts_that_hold_a_value():
     t = np.array([10.0, 10.5, 11.9, 12.0, 18.0, 17.99])
     values = np.array([1.0, 3.0, 5.0, 7.0, 9.0, 11.0])
-    assert sustained._block_means(t, values, 10.0, 18.0).tolist() == [2, 5, 7, 10]
+    assert slowdowns._block_means(t, values, 10.0, 18.0).tolist() == [2, 5, 7, 10]
 
 
 @pytest.mark.parametrize(
@@ -313,16 +313,16 @@ def test_heat_is_steady_within_a_degree_a_minute_and_two_between_parts(slope, ju
     """A bump in one of the middle parts hardly moves the slope."""
     t = np.arange(0, 120.5, 0.5)
     c = 50 + slope * t / 60 + jump * ((t >= 45) & (t < 60))
-    assert (sustained._unsteady_heat({"x": (t, c)}, from_s, 120.0) == "") is steady
+    assert (slowdowns._unsteady_heat({"x": (t, c)}, from_s, 120.0) == "") is steady
 
 
 def test_heat_that_was_not_read_says_nothing():
     t = np.arange(0, 120.0)
-    assert "silent" in sustained._unsteady_heat({"x": (t[:105], t[:105] * 0)}, 0.0, 120.0)
-    assert sustained._unsteady_heat({"x": (t[:106], t[:106] * 0)}, 0.0, 120.0) == ""
+    assert "silent" in slowdowns._unsteady_heat({"x": (t[:105], t[:105] * 0)}, 0.0, 120.0)
+    assert slowdowns._unsteady_heat({"x": (t[:106], t[:106] * 0)}, 0.0, 120.0) == ""
     few = np.linspace(0, 120, 16)
-    assert sustained._unsteady_heat({"x": (few, few * 0)}, 0.0, 120.0) == ""
-    assert "too few" in sustained._unsteady_heat({"x": (few, few * 0)}, 1.0, 120.0)
+    assert slowdowns._unsteady_heat({"x": (few, few * 0)}, 0.0, 120.0) == ""
+    assert "too few" in slowdowns._unsteady_heat({"x": (few, few * 0)}, 1.0, 120.0)
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,7 @@ def test_more_pairs_are_wished_for_as_the_interval_narrows_with_their_root(n, ha
 
 
 def test_what_sharing_gains_is_told_with_as_many_digits_as_are_known():
-    assert [sharing_gain.digits(x) for x in (9.994, 10.0, 99.94, 100.0, 1234.0)] == [
+    assert [concurrency.digits(x) for x in (9.994, 10.0, 99.94, 100.0, 1234.0)] == [
         "9.99",
         "10.0",
         "99.9",
@@ -406,7 +406,7 @@ def test_what_sharing_gains_is_told_with_as_many_digits_as_are_known():
         "1,234",
     ]
     told = [
-        sharing_gain.times(Measured(v, "1", lo, hi))
+        concurrency.times(Measured(v, "1", lo, hi))
         for v, lo, hi in (
             (3.61, 3.5, 3.7),
             (3.61, 3.4, 3.7),
@@ -416,4 +416,4 @@ def test_what_sharing_gains_is_told_with_as_many_digits_as_are_known():
         )
     ]
     assert told == ["3.61x [3.50, 3.70]", "3.6x [3.4, 3.7]", "10.0x [9.9, 10.1]", "100x [99, 101]", "3.60x"]
-    assert [bool(sharing_gain._of(n, "largest")) for n in (1, 2)] == [False, True]
+    assert [bool(concurrency._of(n, "largest")) for n in (1, 2)] == [False, True]

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from edgescope.analysis.finding import Bound
-from edgescope.analysis.kernels.account import account, metrics, trace_of
-from edgescope.analysis.kernels.findings import of_trace
+from edgescope.analysis.kernels.account import account, metrics, of_trace, trace_of
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS, Spans, Trace
 from edgescope.report.document import Table

@@ -29,7 +29,7 @@ from edgescope.analysis.cells.replicates import (
     of_pairs,
     percentiles,
 )
-from edgescope.analysis.energy.of_run import scope, scopes
+from edgescope.analysis.run.energy import scope, scopes
 from edgescope.errors import Message, UsageError
 from edgescope.metrics import scoped, shown
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Status, Trial

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edgescope.analysis.cells.replicates import MEASURED, across, of_fields, percentiles
-from edgescope.analysis.energy.of_run import scopes
+from edgescope.analysis.run.energy import scopes
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Field, Measured, Result, Role
 

@@ -19,7 +19,7 @@ from functools import cached_property
 from edgescope import metrics as known
 from edgescope import registry
 from edgescope.analysis.cells.replicates import across, percentiles
-from edgescope.analysis.energy import of_run
+from edgescope.analysis.run import energy
 from edgescope.analysis.run.usage import first
 from edgescope.metrics import Metric
 from edgescope.records import Absent, Field, Json, Measured, Result, Role, Status, Trial, Verdict, digest
@@ -146,7 +146,7 @@ def joined(results: Sequence[Result], metric: Metric, scope: str) -> Field:
             return next(iter(fields), NOT_MEASURED)
         return Measured(max(peaks), metric.unit, n=len(peaks))
     found = across(results, metric.of[0])
-    return of_run.within(found, results, scope) if metric.scope else found
+    return energy.within(found, results, scope) if metric.scope else found
 
 
 def row_line(row: Row) -> str:

@@ -34,7 +34,7 @@ from edgescope.analysis.cells.replicates import (
     percentiles,
 )
 from edgescope.analysis.cells.row import Row, figures, joined, told_apart
-from edgescope.analysis.energy import of_run
+from edgescope.analysis.run import energy
 from edgescope.analysis.run.slowdowns import apart_s
 from edgescope.errors import Message, UsageError
 from edgescope.metrics import METRICS, Metric
@@ -117,7 +117,7 @@ def table(
     short = _short(groups)
     base = _baseline({c: g for c, g in groups.items() if c not in short}, baseline)
     # one scope for the whole table: the baseline's, else the usual one
-    scope = of_run.usual(groups[base]) or of_run.usual([r for group in groups.values() for r in group])
+    scope = energy.usual(groups[base]) or energy.usual([r for group in groups.values() for r in group])
     measured = {group[0].trial.variant for c, group in groups.items() if c not in short}
     shown = {c: g for c, g in groups.items() if c not in short or g[0].trial.variant not in measured}
     bare = {c: row_of(g, shown_runs(g), {}) for c, g in shown.items()}
@@ -219,7 +219,7 @@ def row_of(group: Sequence[Result], done: Mapping[int, Result], metrics: Mapping
         status=first.status,
         verdict=worst_verdict(results),
         metrics=metrics,
-        scope=of_run.usual(results),
+        scope=energy.usual(results),
         gate=first.verification.detail if first.verification else "",
         rejected=rejected(group),
         replicates=done,

@@ -1,18 +1,26 @@
-"""How old results are when they come, how the age grows and varies, and which miss their deadline.
+"""How late work comes: how old results are, which miss their deadline, and the queue that an open loop builds.
 
 A frame ages from its own time stamp (`source_ns`) until its results are there. Work without time stamps has no frames:
 the age of a query is then its latency from the time it was due. Rows are taken in the order in which results came. A
 result is late if it comes more than the deadline after that; a query that was dropped or failed has no result, so it
 missed its deadline. Misses come in bursts, so a share of n queries is worth fewer independent ones: its interval is
 Wilson's, of the effective number of queries that `stats.bursty_share` finds.
+
+If more queries of an open loop fall due than are done, the queue grows without end: latency then measures the length of
+the run, and no percentile describes a steady state. All of it comes from the raw rows: when each query was due, issued
+and done. A queue within the work (a pipeline's) may drop queries; such a row says when. One without a time still waited
+at the end.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.records import QUERY_DROPPED, QUERY_OK, Absent, Field, Measured, Queries
+from edgescope.errors import Message
+from edgescope.records import QUERY_DROPPED, QUERY_OK, Absent, Field, Measured, Queries, Result, Window
 from edgescope.stats import bursty_share, drift, mean_interval
 from edgescope.stats.intervals import Floats
 
@@ -46,7 +54,7 @@ def ages(rows: Queries) -> tuple[NDArray[np.int64], Floats]:
     return done[order], np.multiply((done - born)[order], 1e-9)
 
 
-def growth(rows: Queries) -> Field:
+def age_growth(rows: Queries) -> Field:
     """Return by how many seconds results get older in each second; with an interval if it is not by chance."""
     return trend(*ages(rows))
 
@@ -136,3 +144,186 @@ def dropped_share(rows: Queries) -> Field:
     if not len(rows):
         return Absent("no query was offered")
     return bursty_share(rows.columns["status"] == QUERY_DROPPED).measured("share")
+
+
+GROWTH_MATTERS = 0.02
+"""If this share of the offered queries stays in the queue for good, the load has fallen behind."""
+BACKLOG = ("offered_rate_qps", "achieved_rate_qps", "backlog_queries", "backlog_growth_qps")
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """The four metrics by name, whether the queue grew for good, and how much older each result was."""
+
+    fields: dict[str, Field]
+    behind: bool
+    ageing: Field
+    """Growth of the age of the results in s/s."""
+    stamped: bool
+    """Whether that is the age of frames with time stamps, rather than the latency."""
+
+
+def backlog(rows: Queries, window: Window) -> Backlog:
+    """Return the backlog of an open loop's window over all workers together; rates in queries/s."""
+    c = rows.columns
+    due = np.sort(c["scheduled_ns"])
+    n, length_s = len(due), (window.stop_ns - window.start_ns) * 1e-9
+    span_s = float(due[-1] - due[0]) * 1e-9 if n else 0.0
+    if span_s <= 0 or length_s <= 0:
+        at_once = Absent("every query fell due at one moment")
+        return Backlog(dict.fromkeys(BACKLOG, at_once), False, at_once, False)
+    offered = float(np.count_nonzero(due < due[-1])) / span_s
+    ok = int(np.count_nonzero(c["status"] == QUERY_OK))
+    waiting = in_system(rows)
+    found = drift(waiting)
+    growth: Field = Absent(f"n/a: have {found.n_blocks} blocks, need 8")
+    if np.isfinite(found.lo):
+        per_s = float(waiting.mean()) / span_s
+        growth = Measured(found.share * per_s, "queries/s", found.lo * per_s, found.hi * per_s, n)
+    grows = isinstance(growth, Measured) and growth.value >= GROWTH_MATTERS * offered and found.significant
+    fields: dict[str, Field] = {
+        "offered_rate_qps": Measured(offered, "queries/s", n=n),
+        "achieved_rate_qps": Measured(ok / length_s, "queries/s", n=ok),
+        "backlog_queries": Measured(float(waiting[-1]), "queries", n=n),
+        "backlog_growth_qps": growth,
+    }
+    behind = grows or bool(np.any(unserved(rows)))
+    return Backlog(fields, behind, age_growth(rows), stamped(rows))
+
+
+def unserved(rows: Queries) -> NDArray[np.bool_]:
+    """Return the mask of rows that still waited when the run had to end; what a work's own queue dropped is not."""
+    c = rows.columns
+    return np.asarray((c["status"] == QUERY_DROPPED) & (c["done_ns"] < 0), dtype=np.bool_)
+
+
+def in_system(rows: Queries) -> Floats:
+    """Return, for each query in order of due time, how many earlier queries were waiting or in progress."""
+    c = rows.columns
+    done = np.sort(np.where(c["done_ns"] >= 0, c["done_ns"], np.iinfo(np.int64).max))
+    gone = np.searchsorted(done, np.sort(c["scheduled_ns"]), side="right")
+    return np.asarray(np.arange(len(done)) - gone, dtype=np.float64)
+
+
+def warning(found: Backlog, *, may_drop: bool = False) -> Message:
+    """Return the warning about a load that fell behind; `may_drop` says that the work has a queue that can drop."""
+    offered, achieved, waiting = (found.fields[name] for name in BACKLOG[:3])
+    assert isinstance(offered, Measured) and isinstance(achieved, Measured) and isinstance(waiting, Measured)
+    age = "frame age" if found.stamped else "latency"
+    what = f"arrivals {offered.value:.4g}/s > service {achieved.value:.4g}/s"
+    if isinstance(found.ageing, Measured) and found.ageing.lo is not None and found.ageing.lo > 0:
+        what += f": {age} grows {found.ageing.value:.2g} s per second"
+    drop = "; or --workload-option queue=drop_oldest, for fresh results of some frames" if may_drop else ""
+    return Message(
+        "W-LOAD-1",
+        what,
+        evidence=f"{waiting.value:.0f} were waiting or in progress when the last one fell due",
+        effect=f"The {age} has no steady state, it grows with the length of the run:"
+        " the percentiles describe this run only",
+        fix=f"{achieved.value / offered.value:.0%} of this load or less (--rate), a larger --batch, or more"
+        f" --in-flight{drop}",
+    )
+
+
+#: A wait that grows by this many seconds per second means a server that is 1 % too slow.
+GROWTH = 0.01
+
+
+def measured_rows(result: Result) -> Queries:
+    """Return the rows of the trial's own model that fell due within the window, in that order.
+
+    With several workers, queries that fell due in the window and were done after the stop count here: they are its
+    tail.
+    """
+    assert result.queries is not None and result.window is not None
+    w, rows = result.window, result.queries
+    if result.workers:
+        due, worker = rows.columns["scheduled_ns"], rows.columns["worker"]
+        mine = (due >= w.start_ns) & (due < w.stop_ns) & (worker < result.trial.processes)
+        rows = _picked(rows, np.flatnonzero(mine)) if mine.any() else rows.rows(w)
+    else:
+        rows = rows.rows(w)
+    return _picked(rows, np.argsort(rows.due_ns(), kind="stable"))
+
+
+def _picked(rows: Queries, which: NDArray[np.int64]) -> Queries:
+    return Queries({name: column[which] for name, column in rows.columns.items()})
+
+
+def behind(rows: Queries, growing: Field, offered: float, *, may_drop: bool = False) -> list[str]:
+    """Return sentences on how the machine falls behind the offered load; none if it keeps up.
+
+    `may_drop` says that a constraint limits how many queries the work's own queue may drop, so dropping is allowed.
+    """
+    out = []
+    if isinstance(growing, Measured) and growing.lo is not None and growing.value >= GROWTH:
+        served = offered / (1 + growing.value)  # query k is due at k / offered and issued at k / served
+        what = "frame age" if stamped(rows) else "wait"
+        grown = f"the {what} grows by {growing.value * 1e3:.3g} ms each second"
+        out.append(f"arrivals {offered:.4g}/s > service {served:.4g}/s: {grown}")
+    late, dropped = unserved(rows), rows.columns["status"] == QUERY_DROPPED
+    if late.any():
+        out.append(f"{late.sum()} of {len(rows)} queries still waited when the run had to end")
+    if (own := int((dropped & ~late).sum())) and not may_drop:
+        out.append(f"{own} of {len(rows)} frames were dropped (--constraint dropped<1% would allow some)")
+    return out
+
+
+def achieved(rows: Queries) -> Field:
+    """Return the answered queries per second, from the first due to the last done."""
+    c = rows.columns
+    ok = c["status"] == QUERY_OK
+    if not ok.any():
+        return Absent("no query succeeded")
+    span_s = float(c["done_ns"][ok].max() - rows.due_ns().min()) * 1e-9
+    return Measured(float(ok.sum()) / span_s, "queries/s", n=int(ok.sum()))
+
+
+def busy(rows: Queries, servers: int) -> Field:
+    """Return the share of the servers' time in which they had a query, from issued to done."""
+    c = rows.columns
+    if not len(rows):
+        return Absent("no query was offered")
+    done = c["done_ns"]
+    due = rows.due_ns()
+    span = float(max(done.max(), due.max()) - due.min())
+    worked = float((done - c["issued_ns"])[done >= 0].sum())
+    return Measured(min(1.0, worked / span / servers), "share", n=len(rows))
+
+
+def queue_growth(rows: Queries) -> Field:
+    """Return the growth of the wait for a server in seconds per second; with an interval if it is not by chance.
+
+    Frames with time stamps may wait within the work (a pipeline's queues), so their age counts in place of the wait.
+    """
+    if stamped(rows):
+        done, age = ages(rows)
+        return trend(done - (1e9 * age).astype(np.int64), age)  # over the time of creation
+    started = rows.columns["issued_ns"] >= 0  # what still waited at the end was never issued
+    due = rows.due_ns()[started]
+    wait = rows.columns["issued_ns"][started] - due
+    return trend(due, np.multiply(wait, 1e-9))
+
+
+def depth(rows: Queries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (times in ns, queries in the machine from each time on): due or created, and not done or dropped."""
+    done, origin = rows.columns["done_ns"], origin_ns(rows)
+    came = origin >= 0
+    left = came & (done >= 0)
+    times = np.concatenate([origin[came], done[left]])
+    steps = np.concatenate([np.ones(int(came.sum()), np.int64), -np.ones(int(left.sum()), np.int64)])
+    order = np.lexsort((steps, times))  # of two events at one time, the end comes first
+    return np.asarray(times[order], dtype=np.int64), np.maximum(np.cumsum(steps[order]), 0)
+
+
+def queue_depth(rows: Queries) -> dict[str, Field]:
+    """Return the mean over time and the largest number of queries that were due and not done."""
+    times, count = depth(rows)
+    span = float(times[-1] - times[0]) if len(times) else 0.0
+    if span <= 0:
+        return dict.fromkeys(("queue_depth_mean", "queue_depth_max"), Absent("all queries were due at once"))
+    mean = float((count[:-1] * np.diff(times)).sum()) / span
+    return {
+        "queue_depth_mean": Measured(mean, "queries", n=len(rows)),
+        "queue_depth_max": Measured(float(count.max()), "queries", n=len(rows)),
+    }

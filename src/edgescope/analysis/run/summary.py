@@ -7,18 +7,24 @@ does not count. The rows of all workers are pooled before anything is computed, 
 
 Everything is derived late from raw rows, so a stored result can be summarised again by a later version. A number that
 the rows cannot support is Absent with the reason.
+
+The scenario idle_gap asks for the latency of the first query after an idle gap, relative to queries back to back. It
+numbers its gaps in the column `stream`. The requested length of a gap is scheduled - done of the query before; its
+actual length is issued - done of the query before. Latency runs from issued, because the timer's delay is not the
+model's.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.run import idle_gaps, lateness, open_loop
+from edgescope.analysis.run import lateness
 from edgescope.errors import Message
 from edgescope.metrics import METRICS
 from edgescope.records import (
@@ -39,11 +45,14 @@ from edgescope.stats import (
     drift,
     early_stopping_estimate,
     mean_interval,
+    percentile,
+    quantile_interval,
     quantile_metric,
     refusal,
     states,
     upper_bound,
 )
+from edgescope.stats.intervals import Floats
 
 Latencies = NDArray[np.int64]
 
@@ -71,8 +80,8 @@ def metrics(
     return {
         **(dict.fromkeys(latency, OFFLINE) if not facts.timed else latency),
         "throughput_sps": IDLING if facts.idles else throughput(rows, window),
-        **(open_loop.backlog(rows, window).fields if facts.open_loop else {}),
-        **(idle_gaps.metrics(queries, window) if facts.idles else {}),
+        **(lateness.backlog(rows, window).fields if facts.open_loop else {}),
+        **(idle_gap_metrics(queries, window) if facts.idles else {}),
         **live_metrics(rows, scenario, deadline_s),
         **of_marks(latency_rows(rows, scenario), timed=facts.timed),
         "queries": Measured(float(len(rows)), "queries", n=len(rows)),
@@ -94,15 +103,15 @@ def live_metrics(rows: Queries, scenario: str, deadline_s: float | None) -> dict
         x = lateness.ages(rows)[1]
         out["frame_age_p50_s"], out["frame_age_p99_s"] = quantile_metric(x, 0.5), quantile_metric(x, 0.99)
         out["frame_age_p99_bound_s"] = _bound(x, upper_bound)
-        out["frame_age_growth"] = lateness.growth(rows)
+        out["frame_age_growth"] = lateness.age_growth(rows)
     out["jitter_s"] = lateness.jitter(rows)
     dropped = lateness.dropped_share(rows)
-    return {**missed, **out, "dropped_share": dropped, **open_loop.queue_depth(rows)}
+    return {**missed, **out, "dropped_share": dropped, **lateness.queue_depth(rows)}
 
 
 def latency_rows(rows: Queries, scenario: str) -> Queries:
     """Return the rows whose latencies count for the trial: for idle_gap, those back to back."""
-    return idle_gaps.back_to_back(rows) if registry.scenario(scenario).idles else rows
+    return back_to_back(rows) if registry.scenario(scenario).idles else rows
 
 
 def latency_metrics(latency_ns: Latencies, window: Window) -> dict[str, Field]:
@@ -205,10 +214,10 @@ def warnings(
     interval, failed = mean_interval(x), int(np.count_nonzero(rows.columns["status"] != QUERY_OK))
     facts = registry.scenario(scenario)
     several = speeds(queries, window, scenario)
-    queue = open_loop.backlog(rows, window) if facts.open_loop else None
+    queue = lateness.backlog(rows, window) if facts.open_loop else None
     behind = queue is not None and queue.behind
     checks = (
-        (behind, open_loop.warning(queue, may_drop=may_drop) if queue is not None and behind else None),
+        (behind, lateness.warning(queue, may_drop=may_drop) if queue is not None and behind else None),
         (facts.timed and not behind and not interval.reliable, _unreliable(interval)),
         (bool(several), _several(several)),
         (
@@ -316,3 +325,86 @@ def _span_metric(name: str) -> str:
 def _median_length(spans: Spans, name: str) -> Field:
     found = spans.durations_ns(name)
     return quantile_metric(found.astype(np.float64) * 1e-9, 0.5) if len(found) else Absent(UNTOLD)
+
+
+GAP_LEVEL = 0.975
+"""Level of each median's interval: the ends of two such intervals bound the ratio of the medians at 95 % or more."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One point of the curve of idle gaps."""
+
+    requested_s: float
+    """Requested idle time."""
+    idle_s: float
+    """Median actual idle time before these queries; the timer is late."""
+    latency: Field
+    """Their median latency in seconds, with its 97.5 % interval."""
+    penalty: Field
+    """That latency over the median without a gap."""
+
+    @property
+    def label(self) -> str:
+        """Return the requested gap: `33ms`."""
+        return f"{self.requested_s * 1e3:g}ms"
+
+
+def idle_gap_curve(queries: Queries, window: Window) -> tuple[Gap, ...]:
+    """Return the points in the order of their gaps, beginning without a gap; empty if there are none."""
+    c = queries.rows(window).columns
+    before = np.concatenate([[-1], queries.columns["done_ns"]])[window.first : window.stop]
+    requested, idle, latency = (
+        (c[until] - since) * 1e-9
+        for until, since in (("scheduled_ns", before), ("issued_ns", before), ("done_ns", c["issued_ns"]))
+    )
+    good = c["status"] == QUERY_OK
+    found: list[Gap] = []
+    base: Field = Absent("no query without a gap succeeded")
+    for number in range(1, int(c["stream"].max(initial=0)) + 1):
+        mine = good & (c["stream"] == number)
+        if not mine.any():
+            continue
+        median = _median_of(latency[mine])
+        base = median if number == 1 else base
+        gap = float(np.median(requested[mine])), float(np.median(idle[mine]))
+        found.append(Gap(*gap, median, ratio(median, base)))
+    return tuple(found)
+
+
+def idle_gap_metrics(queries: Queries, window: Window) -> dict[str, Field]:
+    """Return `idle_gap_33ms_latency_p50_s` and `idle_gap_33ms_penalty` for every gap of the window."""
+    out: dict[str, Field] = {}
+    for gap in idle_gap_curve(queries, window):
+        out[f"idle_gap_{gap.label}_latency_p50_s"] = gap.latency
+        out[f"idle_gap_{gap.label}_penalty"] = gap.penalty
+    return out
+
+
+def back_to_back(rows: Queries) -> Queries:
+    """Return the rows between the gaps, as a closed loop would measure them."""
+    mine = rows.columns["stream"] == 0
+    return Queries({name: column[mine] for name, column in rows.columns.items()})
+
+
+def _median_of(x: Floats) -> Field:
+    if len(x) < 2:
+        return refusal(len(x), 2)
+    interval = quantile_interval(x, 0.5, GAP_LEVEL)
+    if isinstance(interval, Interval):
+        return interval.measured("s")
+    return Measured(percentile(x, 0.5), "s", n=len(x))
+
+
+def ratio(above: Field, below: Field) -> Field:
+    """Return above / below with an interval from the ends of both, which is wider than necessary."""
+    for field in (above, below):
+        if isinstance(field, Absent):
+            return field
+    assert isinstance(above, Measured) and isinstance(below, Measured)
+    value = above.value / below.value
+    if above is below:
+        return Measured(1.0, "1", n=above.n)
+    if above.lo is None or above.hi is None or not below.lo or not below.hi:
+        return Measured(value, "1", n=above.n)
+    return Measured(value, "1", above.lo / below.hi, above.hi / below.lo, above.n)

@@ -22,7 +22,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgescope import cache, registry
-from edgescope.analysis.layers import Layer
+from edgescope.analysis.roofline import Layer
 from edgescope.artifacts.for_precision import DYNAMIC_OPTIONS, int8_options, onnx_file, refuse, unreadable
 from edgescope.backends import cudart
 from edgescope.backends.base import (

@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from edgescope.analysis.layers import Layer
+from edgescope.analysis.roofline import Layer
 from edgescope.artifacts.onnx_names import ModulePaths, NodeWork
 from edgescope.onnx_operators import computes_in
 from edgescope.records import Json

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, cast
 import torch
 from numpy.typing import NDArray
 
-from edgescope.analysis.layers import Layer
+from edgescope.analysis.roofline import Layer
 from edgescope.backends.base import LAYER_RUNS, Artifact, Session, Spec, choice, flag
 from edgescope.backends.pytorch import module as shared
 from edgescope.backends.pytorch.about import AboutCompile, AboutEager

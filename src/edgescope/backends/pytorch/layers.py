@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from edgescope import registry
-from edgescope.analysis.layers import Layer
+from edgescope.analysis.roofline import Layer
 
 WAIT_CYCLES = 300_000_000
 """Clock cycles of the kernel behind which a GPU's operations are enqueued: some tenths of a second."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgescope import units
-from edgescope.analysis.run.open_loop import measured_rows
+from edgescope.analysis.run.lateness import measured_rows
 from edgescope.analysis.run.usage import Usage, usage
 from edgescope.errors import Message
 from edgescope.records import Absent, Field, Measured, Queries, Result, Status, Trust

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from edgescope.analysis.cells.objective import Compliance
-from edgescope.analysis.run.open_loop import measured_rows
+from edgescope.analysis.run.lateness import measured_rows
 from edgescope.analysis.run.usage import usage
 from edgescope.errors import Message
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial

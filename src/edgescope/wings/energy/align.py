@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgescope.analysis.energy.integral import Floats
-from edgescope.analysis.energy.of_run import Consumption, consumption
-from edgescope.analysis.energy.window import energies
+from edgescope.analysis.run.energy import Consumption, consumption
+from edgescope.analysis.run.energy_integral import Floats
+from edgescope.analysis.run.energy_window import energies
 from edgescope.errors import UsageError
 from edgescope.records import Channel, Field, Idle, Measured, Queries, Readings, Result, Window
 from edgescope.stats.intervals import t_quantile

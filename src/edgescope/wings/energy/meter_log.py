@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.energy.integral import Floats
+from edgescope.analysis.run.energy_integral import Floats
 from edgescope.errors import Message
 from edgescope.wings.energy.meter_table import Dialect, Table, refused
 from edgescope.wings.energy.meter_table import read as read_table

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from edgescope.analysis.energy.integral import Floats
+from edgescope.analysis.run.energy_integral import Floats
 from edgescope.wings.energy.meter_table import SAMPLE, Dialect, Table, number, refused
 from edgescope.wings.energy.meter_units import UNITS, decimal_mark, place, rank, unit, units_in
 

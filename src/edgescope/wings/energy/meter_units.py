@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgescope.analysis.energy.integral import Floats
+from edgescope.analysis.run.energy_integral import Floats
 from edgescope.wings.energy.meter_table import SAMPLE, Dialect, Table, decimal, number, refused
 
 WORDS = {

@@ -12,8 +12,7 @@ from typing import Any
 
 from edgescope import bench, units
 from edgescope.analysis import roofline
-from edgescope.analysis.layers import Exported, LayerRow, Placed, joined, placed
-from edgescope.analysis.roofline import Ceilings
+from edgescope.analysis.roofline import Ceilings, Exported, LayerRow, Placed, joined, placed
 from edgescope.backends.base import counted, precision_of
 from edgescope.bench.layers import exported as exported_by
 from edgescope.bench.layers import profiled, ran

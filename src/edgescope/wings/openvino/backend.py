@@ -27,7 +27,7 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from edgescope import cache, registry
-from edgescope.analysis.layers import Layer
+from edgescope.analysis.roofline import Layer
 from edgescope.artifacts.for_precision import INT8_OPTIONS, int8_options, onnx_file, refuse, unreadable
 from edgescope.artifacts.onnx_names import ModulePaths
 from edgescope.backends.base import (

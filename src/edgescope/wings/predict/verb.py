@@ -17,7 +17,7 @@ from typing import Any
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells.objective import Wanted, wanted
 from edgescope.analysis.cells.replicates import MEASURED
-from edgescope.analysis.energy import of_run
+from edgescope.analysis.run import energy
 from edgescope.bench import here
 from edgescope.errors import UsageError
 from edgescope.models import zoo
@@ -203,7 +203,7 @@ def _answer(question: Question, scope: Scope, asked: PredictSettings, like: Othe
     rows = modes.of_trials(trials, _features(trials, stored), _cores(stored))
     labels = {t.label for t in trials}
     grid = modes.grid(rows, [t.label for t in trials] if len(labels) == len(trials) else ())
-    scope_of_power, other = of_run.usual(stored), like.over(rows, grid)
+    scope_of_power, other = energy.usual(stored), like.over(rows, grid)
     state = Profiling(grid, asked.wanted, scope_of_power, asked.epoch_samples, other, asked.seed)
     for result in stored:
         state.learn(place[result.trial.variant], result)

@@ -43,7 +43,7 @@ from edgescope.analysis.cells.replicates import (
 )
 from edgescope.analysis.cells.row import Row, figures, joined
 from edgescope.analysis.cells.variants import alone, broken, of_starts, rejection, row_of, shown_runs
-from edgescope.analysis.energy import of_run
+from edgescope.analysis.run import energy
 from edgescope.analysis.run.usage import first
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Field, Measured, Result, Role, Status, Trial
@@ -184,7 +184,7 @@ def choices(results: Iterable[Result], wanted: Wanted) -> tuple[list[Row], Sprea
         groups.setdefault(result.trial.variant, []).append(result)
     every = [(_longest(group), group) for group in groups.values()]
     spreads = Spreads([list(shown_runs(long).values()) for long, _ in every])
-    scope = of_run.usual([r for long, _ in every for r in long])
+    scope = energy.usual([r for long, _ in every for r in long])
     return [_choice(long, group, wanted, spreads, scope) for long, group in every], spreads
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from edgescope import units
 from edgescope.analysis.cells import alternation, machines
+from edgescope.analysis.cells.concurrency import Remark, remarks
 from edgescope.analysis.cells.objective import Wanted, nondominated
 from edgescope.analysis.cells.row import Row
-from edgescope.analysis.cells.sharing_gain import Remark, remarks
 from edgescope.analysis.cells.variants import show
 from edgescope.errors import UsageError
 from edgescope.metrics import METRICS, Metric, shown

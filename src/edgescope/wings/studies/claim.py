@@ -15,10 +15,9 @@ from enum import Enum
 from statistics import median
 from typing import Any, Generic, TypeVar
 
-from edgescope.analysis.cells.concurrency import sharing_words
+from edgescope.analysis.cells.concurrency import sharing_words, times
 from edgescope.analysis.cells.replicates import above
 from edgescope.analysis.cells.row import Row
-from edgescope.analysis.cells.sharing_gain import times
 from edgescope.records import Field, Measured, Trust
 from edgescope.report import document as doc
 from edgescope.report.document import BRIEF, DETAIL, Cell, Column, Items, Mark, Section, Table

@@ -24,11 +24,11 @@ from edgescope.analysis.cells.concurrency import (
     over_processes,
     setup,
     sharing_words,
+    times,
 )
 from edgescope.analysis.cells.concurrency import place as place_of
 from edgescope.analysis.cells.concurrency import wanted as fits
 from edgescope.analysis.cells.replicates import of_fields
-from edgescope.analysis.cells.sharing_gain import times
 from edgescope.analysis.cells.traced import FIGURES as TRACED
 from edgescope.analysis.cells.traced import TracedCell
 from edgescope.analysis.kernels.account import Account

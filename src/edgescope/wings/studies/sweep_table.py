@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from edgescope.analysis.cells import concurrency as remarks
 from edgescope.analysis.cells import machines
-from edgescope.analysis.cells import sharing_gain as remarks
 from edgescope.analysis.cells.concurrency import (
     PRECISIONS,
     Cell,
@@ -34,13 +34,13 @@ from edgescope.analysis.cells.concurrency import (
     over_processes,
     scaled,
     setup,
+    times,
     wanted,
 )
 from edgescope.analysis.cells.replicates import of_fields, quotient
-from edgescope.analysis.cells.sharing_gain import times
 from edgescope.analysis.cells.traced import TracedCell, of_file, of_results, with_traces
-from edgescope.analysis.energy.of_run import usual
 from edgescope.analysis.kernels.account import Account
+from edgescope.analysis.run.energy import usual
 from edgescope.analysis.run.usage import GPU
 from edgescope.command import bench_arguments
 from edgescope.errors import UsageError

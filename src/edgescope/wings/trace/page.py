@@ -9,13 +9,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from edgescope.analysis.finding import CAUSES
-from edgescope.analysis.kernels.account import Account
-from edgescope.analysis.kernels.findings import of_trace
-from edgescope.analysis.kernels.gpu_time import GpuTime, Named
+from edgescope.analysis.kernels.account import Account, of_trace
+from edgescope.analysis.kernels.gpu_time import GpuTime, Named, Scheduled, Sharing
 from edgescope.analysis.kernels.inferences import EC, PARTS, Budget
 from edgescope.analysis.kernels.launches import Launches
 from edgescope.analysis.kernels.rows import Distribution
-from edgescope.analysis.kernels.sharing import Scheduled, Sharing
 from edgescope.errors import Message
 from edgescope.records import Absent, Field, Json, Measured, Verdict
 from edgescope.report import document as doc

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgescope import registry
-from edgescope.analysis.layers import Layer, joined
+from edgescope.analysis.roofline import Layer, joined
 from edgescope.backends.base import Layered, Spec
 from edgescope.cli.main import main
 from edgescope.errors import UsageError

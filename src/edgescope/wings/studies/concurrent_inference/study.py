@@ -17,12 +17,13 @@ from edgescope.analysis.cells.concurrency import (
     WIDTH,
     Cell,
     Series,
+    digits,
     over_batches,
     over_precisions,
     over_processes,
+    times,
 )
 from edgescope.analysis.cells.replicates import NOTICED, above, of_fields, quotient
-from edgescope.analysis.cells.sharing_gain import digits, times
 from edgescope.command import bench_command
 from edgescope.records import Absent, Measured, Status
 from edgescope.wings.studies.claim import Answer, Claim, Found, Voice, brief, heard, held, per_cent, unknown

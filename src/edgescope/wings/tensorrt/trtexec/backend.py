@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import cache, registry
-from edgescope.analysis.layers import Layer
+from edgescope.analysis.roofline import Layer
 from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS
 from edgescope.artifacts.onnx_names import ModulePaths
 from edgescope.backends.base import Artifact, ProgramRun, Session, Spec, checked, spec_of

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.layers import Exported, Layer, normal
+from edgescope.analysis.roofline import Exported, Layer, normal
 from edgescope.artifacts.onnx_names import ModulePaths, NodeWork
 from edgescope.errors import DeviceError, UsageError
 from edgescope.foreign import TRTEXEC_COLUMNS

@@ -1,6 +1,6 @@
 """trtexec's JSON files: --exportProfile (layers) and --exportTimes (each inference), of all versions.
 
-Names of columns changed once (foreign/text.py). A loop of runs that append to one file leaves several
+Names of columns changed once (foreign.py). A loop of runs that append to one file leaves several
 arrays in it; all are read.
 """
 

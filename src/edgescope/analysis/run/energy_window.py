@@ -4,7 +4,7 @@ A counter (RAPL, NVML) has no sampling error but moves in steps (1 ms to 100 ms)
 interpolated; one that is slow to read (NVML's) is read near the edges only, and between them energy follows the power
 reading. Power readings are collapsed to the sensor's own updates and integrated by trapezoid: polling faster adds no
 knowledge, so too few distinct updates are a warning. `lo` and `hi` bound the energy that either may have missed
-(analysis.energy.integral).
+(analysis.run.energy_integral).
 
 The interval of one run's energy per sample is Student's t over blocks of its window, never over samples: power is
 correlated from one inference to the next, and an interval over samples covers the truth a third of the time at a
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgescope import registry
-from edgescope.analysis.energy.integral import Floats, Total, Updates, count, integrate, updates
+from edgescope.analysis.run.energy_integral import Floats, Total, Updates, count, integrate, updates
 from edgescope.errors import Message
 from edgescope.records import QUERY_OK, Absent, Channel, Field, Measured, Queries, Readings, Window
 from edgescope.stats.intervals import normal_quantile, t_quantile

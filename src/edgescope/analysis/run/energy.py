@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgescope.analysis.energy import window as blocks
-from edgescope.analysis.energy.window import Energy, energies, energy, scope_note
+from edgescope.analysis.run import energy_window as blocks
+from edgescope.analysis.run.energy_window import Energy, energies, energy, scope_note
 from edgescope.errors import Message
 from edgescope.records import (
     QUERY_OK,

@@ -1,1 +1,0 @@
-"""Energy of a window from sensor readings."""
