@@ -904,7 +904,7 @@ def account(
 
 
 def of_trace(made: Any) -> dict[str, Finding]:
-    return {f.cause: f for f in traced.found(made)}
+    return {f.cause: f for f in traced.causes(made)}
 
 
 @pytest.mark.parametrize(
