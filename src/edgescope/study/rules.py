@@ -131,7 +131,7 @@ def _contains(text: str, word: str) -> bool:
 MOST_RATE, MOST_ROWS = 1e6, 1e8
 MOST_PROCESSES, MOST_IN_FLIGHT, MOST_THREADS = 256, 1024, 1024
 SHORTEST_S, LONGEST_S = 0.001, 7 * 86400.0
-#: A shorter soak cannot distinguish burst from sustained performance (analysis.run.sustained).
+#: A shorter soak cannot distinguish burst from sustained performance (analysis.run.slowdowns).
 SHORTEST_SOAK_S = 60.0
 
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from edgescope import metrics, units
 from edgescope.analysis.cells.objective import Compliance, Constraint, judged_end, parse, unreadable
 from edgescope.analysis.run import lateness
-from edgescope.analysis.run.open_loop import achieved, behind, busy, growth, measured_rows
+from edgescope.analysis.run.lateness import achieved, behind, busy, measured_rows, queue_growth
 from edgescope.analysis.run.usage import first
 from edgescope.errors import UnsupportedError
 from edgescope.metrics import Metric
@@ -204,7 +204,7 @@ def judge(
         return _unmeasured(result, clients, offered, stage)
     rows = measured_rows(result)
     held = tuple(_held(constraint, result, rows, guide) for constraint in constraints)
-    growing = growth(rows)
+    growing = queue_growth(rows)
     may_drop = any(constraint.metric in (MISSES, DROPPED) for constraint in constraints)
     slow = behind(rows, growing, offered, may_drop=may_drop)
     kept, clear = _together(held, bool(slow))

@@ -29,11 +29,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope import cache
+from edgescope import cache, foreign
 from edgescope.data.base import Found, Record
 from edgescope.data.kinds import IMAGES, image, opened, rules
 from edgescope.errors import UsageError, closest_name
-from edgescope.foreign import folders, text
 from edgescope.units import counted
 from edgescope.verify.measures import CROWD, IGNORED, JUDGED
 
@@ -79,8 +78,8 @@ def read_csv(name: str) -> Found:
     file, label = _columns(path, head, body)
     found = [(_cell(row, file), _cell(row, label)) for row in body]
     _all_there(path, [word for word, _ in found])
-    words = {word for _, word in found if word.lower() not in text.NOTHING and not _is_mask(word)}
-    known = folders.classes_of(words, path.parent)
+    words = {word for _, word in found if word.lower() not in foreign.NOTHING and not _is_mask(word)}
+    known = foreign.classes_of(words, path.parent)
     _classes_only(path, words, known)
     records = [_record(path.parent, *pair, known) for pair in found]
     notes = (
@@ -101,7 +100,7 @@ def _telling(head: Sequence[str], label: int) -> bool:
 def _lines(path: Path) -> Rows:
     """Return the cells of all lines that hold any, by the separator that names most files."""
     try:
-        lines = text.read(path)
+        lines = foreign.read(path)
         every = [_split(lines, separator) for separator in SEPARATORS]
     except (OSError, csv.Error) as error:
         raise UsageError(
@@ -166,7 +165,7 @@ def _columns(path: Path, head: Sequence[str], rows: Rows) -> tuple[int, int | No
 def _label(path: Path, words: Sequence[str], others: Sequence[int], rows: Rows) -> int:
     """Return the column of labels of several; UsageError where no word of the heading says it, or two do."""
     said = [words.index(word) for word in LABEL if word in words and words.index(word) in others]
-    numeric = [i for i in said if all(text.whole(_cell(r, i)) is not None for r in rows if _cell(r, i))]
+    numeric = [i for i in said if all(foreign.whole(_cell(r, i)) is not None for r in rows if _cell(r, i))]
     if len(said) == 1 or len(numeric) == 1:
         return (numeric or said)[0]  # of a class's name and its number the number is the network's
     what = (
@@ -205,7 +204,7 @@ def _all_there(path: Path, files: Sequence[str]) -> None:
     )
 
 
-def _classes_only(path: Path, words: set[str], known: folders.Classes) -> None:
+def _classes_only(path: Path, words: set[str], known: foreign.Classes) -> None:
     """Raise UsageError for labels that are all numbers, but not whole ones: they are no classes."""
     fractions = [word for word in words if re.fullmatch(r"[+-]?\d*[.,]\d*[1-9]\d*", word)]
     if fractions and not known.numeric and len(fractions) > len(words) / 2:
@@ -222,7 +221,7 @@ def _is_mask(word: str) -> bool:
     return word.lower().endswith(IMAGES)
 
 
-def _record(root: Path, file: str, label: str, known: folders.Classes) -> Record:
+def _record(root: Path, file: str, label: str, known: foreign.Classes) -> Record:
     place = there(root, file) or root / file
     if _is_mask(label):
         mask = there(root, label)
@@ -234,7 +233,7 @@ def _record(root: Path, file: str, label: str, known: folders.Classes) -> Record
                 fix="write masks relative to the .csv, too",
             )
         return image(place, file, classes=partial(class_map, mask), mark=cache.content(mask))
-    return image(place, file, None if label.lower() in text.NOTHING else known.label(label))
+    return image(place, file, None if label.lower() in foreign.NOTHING else known.label(label))
 
 
 def class_map(path: Path) -> NDArray[Any]:
@@ -278,7 +277,7 @@ def read_coco(name: str) -> Found:
 
 def _parsed(path: Path) -> Row:
     try:
-        about = json.loads(text.read(path))
+        about = json.loads(foreign.read(path))
     except (OSError, ValueError, RecursionError) as error:
         raise _none(path, f"{type(error).__name__}: {error}"[:200]) from error
     if not isinstance(about, Mapping):
@@ -311,7 +310,7 @@ def _key(given: Any) -> Hashable | None:
     """Return an id by which rows are joined: numbers as numbers, however they are written; None for no id."""
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         return None
-    number = text.whole(given)
+    number = foreign.whole(given)
     return given if number is None else number
 
 
@@ -411,7 +410,7 @@ def _boxes(found: Sequence[Sequence[float]], width: int) -> np.ndarray:
 
 def _size(row: Row) -> tuple[int, int] | None:
     """Return the width and height that boxes are given for; None where they are not said."""
-    wide, high = text.whole(row.get("width")), text.whole(row.get("height"))
+    wide, high = foreign.whole(row.get("width")), foreign.whole(row.get("height"))
     return (wide, high) if wide and high and min(wide, high) > 0 else None
 
 

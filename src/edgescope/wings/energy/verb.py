@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgescope.analysis.cells import ids
-from edgescope.analysis.energy.of_run import Consumption, consumption, done, ends
-from edgescope.analysis.energy.window import energies
+from edgescope.analysis.run.energy import Consumption, consumption, done, ends
+from edgescope.analysis.run.energy_window import energies
 from edgescope.errors import Message, UsageError
 from edgescope.metrics import METRICS, replayed
 from edgescope.records import Absent, Answer, Field, Json, Meter, Result

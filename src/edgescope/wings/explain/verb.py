@@ -11,9 +11,7 @@ from edgescope.analysis import roofline
 from edgescope.analysis.cells import ids
 from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.finding import CAUSES, CLOSE, Bound, Diagnosis, Finding, Remedy, judged
-from edgescope.analysis.kernels.account import account
-from edgescope.analysis.kernels.findings import found as findings_of
-from edgescope.analysis.kernels.findings import of_trace
+from edgescope.analysis.kernels.account import account, causes, of_trace
 from edgescope.analysis.roofline import Ceilings
 from edgescope.command import bench_command
 from edgescope.errors import UsageError
@@ -215,7 +213,7 @@ def explain(
     if not found and trace is None:
         raise UsageError("E-EXPLAIN-1", "no result was named", fix="edgescope explain latest")
     seen = account(read(trace)) if trace is not None else None
-    traced = tuple(findings_of(seen)) if seen is not None else ()
+    traced = tuple(causes(seen)) if seen is not None else ()
     diagnoses = tuple(diagnose(r, listed, roofline.stored(place.root, r), traced) for r in found)
     if seen is not None and not found:
         diagnoses = (of_trace(seen, Path(trace or "").name),)
