@@ -311,5 +311,5 @@ def test_long_evidence_is_cut(tmp_path, monkeypatch):
     def fails(path):
         raise ValueError("x" * 400)
 
-    monkeypatch.setattr(listed.text, "read", fails)
+    monkeypatch.setattr(listed.foreign, "read", fails)
     assert len(refused(listed.read_coco, str(tmp_path / "a.json"))[1]) == 200

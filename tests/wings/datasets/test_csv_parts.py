@@ -234,7 +234,7 @@ def test_what_cannot_be_read_as_a_table(read, tmp_path, monkeypatch, error):
     def fails(path):
         raise error
 
-    monkeypatch.setattr(listed.text, "read", fails)
+    monkeypatch.setattr(listed.foreign, "read", fails)
     code, evidence = refused(listed.read_csv, str(tmp_path / "a.csv"))
     assert code == "E-DATASET-17" and len(evidence) == 200
     assert evidence.startswith(f"{type(error).__name__}: x")
