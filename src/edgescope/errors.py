@@ -107,7 +107,11 @@ USAGE = (
     "E-GATE-7",
     "E-TRIAL-1",
     "E-TRIAL-2",
-    "E-ON-",
+    "E-ON-1",
+    "E-ON-2",
+    "E-ON-8",
+    "E-ON-10",
+    "E-ON-11",
     "E-SSH-1",
     "E-MODE-10",
     "E-MODE-1",
@@ -255,6 +259,15 @@ class DeviceError(EdgescopeError):
 
 class StoreError(EdgescopeError):
     """Results could not be written or read; a measured result is kept elsewhere if possible."""
+
+
+#: Code prefixes of errors of a board that could not be reached or went away: another try may find it.
+AWAY = ("E-SSH-", "E-AGENT-5")
+
+
+def is_away(reason: Message | None) -> bool:
+    """Return whether a trial has no number because its board was away, which says nothing about the trial."""
+    return reason is not None and (reason.code in AWAY or reason.family in AWAY)
 
 
 def is_wrong_request(reason: Message | None) -> bool:

@@ -215,8 +215,13 @@ WORKER_PROGRAM = "edgescope.bench.worker"
 CEILINGS_PROGRAM = "edgescope.backends.pytorch.ceilings"
 #: The function that runs a trial on a board which this machine drives: (verb, trial, address, folder).
 ON_BOARD = "edgescope.wings.remote.run:serve"
-#: The function that connects to a board and returns its facts: (address, trial).
+#: The function that connects to a board and returns its facts, or why one of some trials cannot run there: (address,
+#: trials).
 CHECK_BOARD = "edgescope.wings.remote.run:check"
+#: The function that refuses trials which no board can run over ssh: (trials).
+REFUSE_ON_BOARD = "edgescope.wings.remote.run:refuse"
+#: The function that returns the rows of `edgescope backends` for a board: (address).
+BOARD_ENGINES = "edgescope.wings.remote.run:engines"
 #: The function that reads the layers in files that trtexec wrote: (files, names of modules).
 LAYER_FILES = "edgescope.wings.tensorrt.trtexec.exports:read"
 #: The function that returns the settings which keep a trial on some of these CPUs: (CPUs).

@@ -319,7 +319,7 @@ def test_engines_are_asked_in_a_process_of_their_own_which_may_crash(monkeypatch
         return SimpleNamespace(returncode=code, stdout=text)
 
     monkeypatch.setattr(candidates.subprocess, "run", ran)
-    assert candidates.installed.__wrapped__() == found
+    assert candidates._installed.__wrapped__("") == found
     assert asked == [(["-medgescope", "backends", "--json"], False)]
 
 

@@ -43,10 +43,8 @@ def run(args: argparse.Namespace) -> int:
         from edgescope.data.dataset_model import checked
 
         checked(trials[0])
-    if args.on:
-        context.use_board(args.on, trials[0])
-    else:
-        check_modes(trials, context.say)
+    context.use_board(args.on, trials)
+    check_modes(trials, context.say)
     cells = context.setup(args).cells(context.store(args))
     code, results = 0, []
     for number, trial in enumerate(trials):

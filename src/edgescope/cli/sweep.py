@@ -3,6 +3,7 @@
   edgescope sweep --model mobilenet_v2,resnet50 --backend onnxruntime,openvino --precision fp32,int8 --batch 1,4
   edgescope sweep study.toml --dry-run
   edgescope sweep study.toml
+  edgescope sweep study.toml --on ssh://user@nano
 
 The same command again runs only what is missing. A cell is skipped, with the reason, if a smaller one ran out of memory
 or if it cannot fit. `edgescope docs sweeps` lists every key. The exit code is 0 if no cell of the grid has failed, in
@@ -35,6 +36,7 @@ BESIDE_STUDY = {
     "machine",
     "store",
     "retry",
+    "on",
     "json",
     "verbose",
     "allow_power_limit",
@@ -55,6 +57,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--dry-run", action="store_true", help="print the grid and which cells are finished; run nothing"
     )
+    trial_flags.add_board(sub)
     context.add_verbose(sub)
     _add_manner(sub.add_argument_group("order and pauses"))
     trial_flags.add_load(sub, lists=True)
@@ -84,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
     plan, manner = _plan(args)
     if plan.store is not None and args.store is None:
         args.store = str(plan.store)
+    context.use_board(args.on, plan.trials)
     setup = context.setup(args)
     if args.dry_run:
         return _dry(plan.trials, args)

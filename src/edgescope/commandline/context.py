@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -58,13 +57,19 @@ def setup(args: argparse.Namespace) -> Setup:
     return Setup(limits(args), retried(args), say, progress.waiting)
 
 
-def use_board(url: str, trial: Trial) -> None:
-    """Make every trial's process drive the board at `url`; EdgescopeError if the board cannot be used."""
+def use_board(url: str | None, trials: Sequence[Trial] = ()) -> None:
+    """Make every trial's process drive the board at `url`; EdgescopeError if it, or one of the trials, cannot be used.
+
+    Without a `url` nothing changes.
+    """
+    if not url:
+        return
     from edgescope import registry
+    from edgescope.devices import manifest
 
     check = registry.need(registry.CHECK_BOARD, "a board over ssh", registry.REINSTALL)
-    where: Machine = check(url, trial)
-    os.environ[registry.ON] = url
+    where: Machine = check(url, trials)
+    manifest.drive(where, url)
     name = where.stable.get("cpu", {}).get("board", "a board")
     say(f"on {name} ({url})")
 

@@ -288,7 +288,7 @@ def add_run(sub: argparse._ActionsContainer, about: str = "") -> None:
 
 def add_board(sub: argparse._ActionsContainer, about: str = "") -> None:
     """Add --on; `about` adds a remark to the help."""
-    text = f"drive trtexec on a board over ssh{about} (edgescope docs remote)"
+    text = f"run on a board over ssh, in its trtexec or PyTorch{about} (edgescope docs remote)"
     sub.add_argument("--on", default=None, metavar="ssh://USER@HOST[:PORT]", help=text)
 
 

@@ -50,8 +50,20 @@ def present() -> Mapping[str, Device]:
 
 
 def here() -> Machine:
-    """Return this machine, as every result of it would describe it."""
+    """Return this machine, or the board that it drives, as every result of it would describe it."""
+    if _DRIVEN and os.environ.get(registry.ON):
+        return _DRIVEN[-1]
     return machine(present())
+
+
+_DRIVEN: list[Machine] = []
+"""The board that `--on` names, as it described itself when it was connected first."""
+
+
+def drive(board: Machine, url: str) -> None:
+    """Let every trial of this process and its children run on the board at `url`."""
+    os.environ[registry.ON] = url
+    _DRIVEN[:] = [board]
 
 
 def machine(devices: Mapping[str, Device], folder: Path | None = None) -> Machine:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import random
 import shlex
 import socket
@@ -20,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from edgescope import registry, units
+from edgescope import units
 from edgescope.analysis.cells import machines
 from edgescope.errors import Message, StoreError, is_wrong_request
 from edgescope.isolate.fresh import Limits
@@ -394,7 +393,7 @@ class ExperimentRunner:
         """
         if is_wrong_request(result.reason):
             return result
-        if not machines.known(result) and registry.ON not in os.environ:
+        if not machines.known(result):
             result = replace(result, machine=self.where)
         self.store.save(result)
         if result.machine.id == self.where.id:

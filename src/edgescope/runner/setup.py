@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from edgescope import registry
 from edgescope.analysis.cells import ids, machines
 from edgescope.devices import manifest
 from edgescope.errors import EdgescopeError, Message, UsageError
@@ -49,17 +50,21 @@ class Setup:
 
     def cells(self, store: Store) -> ExperimentRunner:
         """Return what runs trials on this machine into a store, each in its own process."""
-        from edgescope.runner.isolated import Isolated
+        from edgescope.runner.isolated import Isolated, OneByOne
         from edgescope.runner.run import ExperimentRunner
 
         retry = [Status(status) for status in self.retry]
+        runner = OneByOne() if os.environ.get(registry.ON) else Isolated()
         return ExperimentRunner(
-            store, self.limits, Isolated(), manifest.here(), retry, say=self.tell, waiting=self.waiting
+            store, self.limits, runner, manifest.here(), retry, say=self.tell, waiting=self.waiting
         )
 
 
 def check_modes(trials: Iterable[Trial], tell: Callable[[str], None]) -> None:
-    """Raise UsageError for a mode that this machine lacks; warn about modes that need a reboot."""
+    """Raise UsageError for a mode that this machine, or the board that it drives, cannot set; warn of reboots."""
+    if os.environ.get(registry.ON):
+        registry.need(registry.REFUSE_ON_BOARD, "a board over ssh", registry.REINSTALL)(trials)
+        return
     names = sorted({t.mode for t in trials} - {Trial.mode})
     if not names:
         return

@@ -93,12 +93,22 @@ KEYS = ("available", "options", "reason", "fix", "without")
 """The keys of a row of `edgescope backends --json` that make an Installed, in its order."""
 
 
-@functools.cache
 def installed() -> Mapping[str, Installed]:
-    """Return the rows of `edgescope backends`, run in its own process: engines are large and may crash."""
-    command = [sys.executable, "-medgescope", "backends", "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-    rows = json.loads(done.stdout) if done.returncode == 0 else []
+    """Return the rows of `edgescope backends`, run in its own process: engines are large and may crash.
+
+    While a board is driven, those that it can run.
+    """
+    return _installed(os.environ.get(registry.ON, ""))
+
+
+@functools.cache
+def _installed(on: str) -> Mapping[str, Installed]:
+    if on:
+        rows = registry.need(registry.BOARD_ENGINES, "a board over ssh", registry.REINSTALL)(on)
+    else:
+        command = [sys.executable, "-medgescope", "backends", "--json"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+        rows = json.loads(done.stdout) if done.returncode == 0 else []
     return {row["name"]: Installed(*(row[k] for k in KEYS)) for row in rows}
 
 

@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from edgescope.errors import EdgescopeError, StoreError
+from edgescope.errors import EdgescopeError, StoreError, is_away
 from edgescope.metrics import told_apart
 from edgescope.records import (
     MARK,
@@ -246,6 +246,7 @@ class Store:
             r.trial.id: r
             for r in self.results()
             if r.status in FINAL
+            and not is_away(r.reason)
             and r.status not in retry
             and r.machine.id == where.id
             and r.machine.state.get("packages") == software

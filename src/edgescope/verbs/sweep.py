@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgescope import bench
+from edgescope import bench, registry
 from edgescope.analysis.cells import machines
-from edgescope.errors import Message
+from edgescope.errors import Message, UsageError
 from edgescope.isolate.fresh import Limits
 from edgescope.models import zoo
 from edgescope.records import Json, Machine, Result, Results, Trial
@@ -63,6 +63,7 @@ def sweep(
     how = {**USUAL, **(study.sweep or {}), **manner}
     setup = replace(setup, limits=_limits(setup.limits, how))
     check_modes(study.trials, setup.tell)
+    _check_manner(how)
     place = store_of(study.store if store is None else store)
     machines.measured_by(bench.here(), machine)
     stored, lost = setup.cells(place), dict[str, Result]()
@@ -85,6 +86,20 @@ def planned(cells: Grid, say: Callable[[str], None] = lambda text: None) -> Stud
         return cells
     trials = grid.grid(cells, say) if isinstance(cells, Mapping) else cells
     return Study(tuple(grid.pinned(trial, zoo.pin) for trial in trials))
+
+
+def _check_manner(how: Mapping[str, Json]) -> None:
+    """Raise UsageError for a manner that a board over ssh does not have."""
+    if not os.environ.get(registry.ON):
+        return
+    if asked := [name for name in ("reuse_workers", "cooldown_c") if how[name]]:
+        raise UsageError(
+            "E-ON-11",
+            f"a board over ssh has no {', '.join(asked)}",
+            evidence="each cell starts its own program there, and the sensors of this machine are not the board's",
+            effect="Nothing was measured",
+            fix="leave out --reuse-workers and --cooldown-c; --cooldown 30s rests between cells",
+        )
 
 
 def _limits(limits: Limits, how: Mapping[str, Json]) -> Limits:
@@ -120,6 +135,8 @@ def _manner(how: Mapping[str, Json], cells: ExperimentRunner, setup: Setup) -> I
 
 def _sieves(cells: ExperimentRunner) -> tuple[Pruner, ...]:
     """Return the sieves that skip cells that will not fit, or of which a smaller one ran out of memory."""
+    if os.environ.get(registry.ON):
+        return (Exhausted(),)  # what fits is known of this machine, not of the board
     room = ThisMachine(cells.limits, _free_gpu(cells.where), unified="jetson" in cells.where.stable)
     return Exhausted(), Forecast(room)
 

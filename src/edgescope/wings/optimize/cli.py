@@ -50,6 +50,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     text = "try everything: every candidate in several rounds of pairs, however long it takes"
     group.add_argument("--exhaustive", action="store_true", help=text)
     trial_flags.add_no_cache(group)
+    trial_flags.add_board(group)
     group = sub.add_argument_group("output")
     text = "write the pick into DIR: its model file, a run.py that needs only its engine, and a card"
     group.add_argument("--save", default=None, metavar="DIR", help=text)
@@ -66,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.wings.optimize.verb import optimize
 
     wanted(args.objective, args.constraint)  # before minutes are spent
+    context.use_board(args.on)
     setup = context.setup(args)
     if args.output:
         from edgescope.report import writable

@@ -38,6 +38,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--all", action="store_true", help="show everything: every cell, not only the Pareto set"
     )
+    trial_flags.add_board(group, "; its results, and a search there")
     context.add_verbose(sub)
     _add_search(sub.add_argument_group("search"))
     trial_flags.add_load(sub, lists=True, processes="1,2,4")
@@ -68,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.search import candidates
     from edgescope.wings.recommend.verb import recommend
 
+    context.use_board(args.on)
     if args.search and not args.backend and args.study is None:
         with waiting("checking which engines are installed"):
             candidates.installed()

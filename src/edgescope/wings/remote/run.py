@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +21,8 @@ from edgescope.bench.outcome import concluded, guarded
 from edgescope.bench.parts import Here, prepare_trial, program_of
 from edgescope.bench.watch import Watch
 from edgescope.clock import Clock
-from edgescope.errors import EdgescopeError, UnsupportedError
-from edgescope.records import Idle, Machine, Result, Status, Trial
+from edgescope.errors import EdgescopeError, UnavailableError, UnsupportedError
+from edgescope.records import Idle, Json, Machine, Result, Status, Trial
 from edgescope.store import handed_rows, results
 from edgescope.wings.remote import address, errors
 from edgescope.wings.remote.board import Board, opened
@@ -34,23 +34,66 @@ REST_S = 2.0
 BACKENDS = ("trtexec", "torch_eager")
 
 
-def check(url: str, trial: Trial) -> Machine:
-    """Connect to the board that `--on` names and return its Machine; EdgescopeError if it cannot be used."""
+def check(url: str, trials: Sequence[Trial] = ()) -> Machine:
+    """Connect to the board that `--on` names and return its Machine.
+
+    EdgescopeError if it cannot be used, if no board could run one of the trials, or if it lacks what all of them need.
+    """
     where = address.parse(url)
-    refuse(trial)
+    refuse(trials)
+    needs = {(t.backend, t.device, t.precision, t.options.get("program")): t for t in trials}
     with opened(where) as board:
-        OnBoard(board).present(trial)
+        lacking = []
+        for trial in needs.values():
+            try:
+                OnBoard(board).present(trial)
+            except (UnavailableError, UnsupportedError) as error:
+                lacking.append(error)
+        if lacking and len(lacking) == len(needs):
+            raise lacking[0]
         return board.machine()
 
 
-def refuse(trial: Trial) -> None:
+def engines(url: str) -> list[dict[str, Json]]:
+    """Return the rows of `edgescope backends` for a board: what it can run, what it lacks, and what no board runs."""
+    nothing = errors.wrong_backend("this engine")
+    rows = {name: _row(None, {d: nothing for d in registry.PLACES}, ()) for name in registry.BACKENDS}
+    with opened(address.parse(url)) as board:
+        for name in BACKENDS:
+            lacks = dict[str, EdgescopeError]()
+            for device in registry.BACKENDS[name].devices:
+                try:
+                    OnBoard(board).present(Trial(model="null", backend=name, device=device))
+                except (UnavailableError, UnsupportedError) as error:
+                    lacks[device] = error
+            every = len(lacks) == len(registry.BACKENDS[name].devices)
+            options = OnBoard(board).backend(name).OPTIONS
+            rows[name] = _row(next(iter(lacks.values())) if every else None, lacks, options)
+    return [{"name": name, **row} for name, row in rows.items()]
+
+
+def _row(
+    lacking: EdgescopeError | None, without: Mapping[str, EdgescopeError], options: Collection[str]
+) -> dict[str, Json]:
+    """Return a row without its name."""
+    return {
+        "available": lacking is None,
+        "options": list(options),
+        "reason": lacking.what if lacking else "",
+        "fix": lacking.fix if lacking else "",
+        "without": {device: {"reason": error.what, "fix": error.fix} for device, error in without.items()},
+    }
+
+
+def refuse(trials: Iterable[Trial]) -> None:
     """Raise UsageError for a trial that cannot run over ssh, whatever the board is."""
-    if trial.backend not in BACKENDS:
-        raise errors.wrong_backend(trial.backend)
-    if trial.workload != Trial.workload:
-        raise errors.wrong_workload(trial.workload)
-    if trial.mode != Trial.mode:
-        raise errors.no_mode(trial.mode)
+    for trial in trials:
+        if trial.backend not in BACKENDS:
+            raise errors.wrong_backend(trial.backend)
+        if trial.workload != Trial.workload:
+            raise errors.wrong_workload(trial.workload)
+        if trial.mode != Trial.mode:
+            raise errors.no_mode(trial.mode)
 
 
 def serve(verb: str, trial: Trial, url: str, folder: Path) -> None:
@@ -71,7 +114,7 @@ def prepare(begun: Result, board: Board) -> Result:
     """Build the engine on the board and the reference here; return a Result whose status is ok if both exist."""
 
     def build(begun: Result) -> Result:
-        refuse(begun.trial)
+        refuse([begun.trial])
         prepare_trial(begun.trial, OnBoard(board))
         return begun.ended(Status.OK)
 
@@ -85,7 +128,7 @@ def answer(begun: Result, board: Board) -> Result:
 
 def _measure(bare: Result, board: Board) -> Result:
     trial, watch = bare.trial, BoardWatch(board)
-    refuse(trial)
+    refuse([trial])
     if trial.multi_process:
         raise UnsupportedError(
             "E-ON-8",

@@ -40,6 +40,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
             trial_flags.add_json(one)
             continue
         trial_flags.add_run(one)
+        trial_flags.add_board(one)
         if paper.measured_by == "optimize":
             text = "time until the answer, for each model, with --run (90s)"
             one.add_argument("--budget", type=trial_flags.seconds, default=90.0, metavar="TIME", help=text)
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.wings.studies.page import study
 
     context.ready(args)
+    context.use_board(getattr(args, "on", None))
     paper, store = papers()[args.paper], context.store(args)
     options = {name: _read(args, name, keys) for name, keys in paper.options.items()}
     if getattr(args, "run", False):
