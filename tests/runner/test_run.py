@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope import registry
 from edgescope.errors import Message
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Alternation, Machine, Status, Trial
@@ -238,7 +237,6 @@ def test_a_look_is_stored_only_where_it_is_adopted_and_says_what_it_is(tmp_path)
 
 
 def test_a_wrong_request_is_not_stored_and_a_result_without_a_machine_gets_this_one(tmp_path, monkeypatch):
-    monkeypatch.delenv(registry.ON, raising=False)
     made = cells(tmp_path, Alone())
     wrong = result(BASE, status=Status.FAILED, reason=Message("E-MODE-1", "no mode"))
     monkeypatch.setattr(
@@ -247,8 +245,6 @@ def test_a_wrong_request_is_not_stored_and_a_result_without_a_machine_gets_this_
     assert made.put(wrong) is wrong and not stored(tmp_path)
     nowhere = result(CANDIDATE, machine=Machine({"absent": "it died"}, {}))
     assert made.put(nowhere).machine == MACHINE
-    monkeypatch.setenv(registry.ON, "board")
-    assert made.put(replace(nowhere, id=f"{CANDIDATE.id}-20260103T000000-000001")).machine == nowhere.machine
 
 
 # -- other processes -------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from edgescope.errors import (
     UnavailableError,
     UnsupportedError,
     WrongOutputError,
+    is_away,
 )
 from edgescope.isolate.worker import WorkerError
 from edgescope.metrics import RECORDING, scoped, told_apart
@@ -190,7 +191,7 @@ def status_of(error: Exception) -> tuple[Status, Message]:
 def _status(error: EdgescopeError) -> Status:
     if isinstance(error, SafetyError) or _out_of_memory(error.__cause__ or error):
         return Status.OOM
-    if isinstance(error, UnsupportedError | UnavailableError):
+    if isinstance(error, UnsupportedError | UnavailableError) and not is_away(error.message):
         return Status.UNSUPPORTED
     if isinstance(error, WrongOutputError):
         return Status.WRONG_OUTPUT

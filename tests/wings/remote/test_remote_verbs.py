@@ -83,8 +83,8 @@ def test_a_sweep_on_a_board_resumes_when_the_board_is_back(served, tmp_path, cap
         more = [w if w != "1,2" else "1,2,3" for w in words]
         assert main([*more, "--on", url]) != 0
     (lost,) = rows(capsys.readouterr().out)
-    assert lost["reason"]["code"] == "E-SSH-4"
-    assert lost["machine"]["id"] == machine.id
+    assert (lost["status"], lost["reason"]["code"]) == ("failed", "E-SSH-4")
+    assert {r.machine.id for r in results(tmp_path)} == {machine.id}
     hidden.rename(known)
     assert main([*more, "--on", url]) in (0, 1)
     assert [row["trial"]["batch"] for row in rows(capsys.readouterr().out)] == [3]
