@@ -200,6 +200,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "video": ("av",),
     "nvdec": ("PyNvVideoCodec",),
     "datasets": ("pyarrow",),
+    "rtx": ("tensorrt_rtx", "tensorrt_rtx_bindings"),
 }
 REPLAYED = "replayed"
 """The name of a recorded board among the devices and in a machine's facts."""
@@ -689,7 +690,7 @@ VERBS = Family(
             summary="print a script that completes verbs, flags and values in bash, zsh or fish",
         ),
     },
-    check=lambda found: _member(found.target),
+    check=lambda found: _commands(found),
 )
 
 #: An installed package's own: an entry names a text, tables as in metrics.toml.
@@ -812,7 +813,7 @@ def verb(name: str) -> Any:
     """Import and return the module or class of a verb (configure, run); UnavailableError, with why, if it cannot be."""
     found = entry(VERBS, name, "verb")
     try:
-        return _member(found.target)
+        return _commands(found)
     except Exception as error:  # a wing that was taken out, or a fault in it, costs its own verb only
         raise UnavailableError(
             "E-VERB-1",
@@ -821,6 +822,13 @@ def verb(name: str) -> Any:
             effect="Every other verb works as before",
             fix=REINSTALL,
         ) from error
+
+
+def _commands(found: Entry) -> Any:
+    """Import and return the module or class of a verb; AttributeError if it lacks `configure` or `run`."""
+    member = _member(found.target)
+    _ = member.configure, member.run
+    return member
 
 
 def functions() -> dict[str, str]:

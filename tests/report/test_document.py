@@ -57,7 +57,7 @@ def test_each_format_shows_its_levels():
 
 
 PAGES = [f"edgescope.report.{page}" for page in ("variants", "result", "sweep")]
-PAGES += [f"edgescope.wings.{wing}.page" for wing in ("capacity", "offload", "recommend")]
+PAGES += [f"edgescope.wings.{page}" for page in ("capacity.page", "offload.page", "recommend.recommendation")]
 
 
 @pytest.mark.process

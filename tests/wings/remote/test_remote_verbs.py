@@ -51,6 +51,7 @@ def rows(text):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_a_sweep_on_a_board_resumes_when_the_board_is_back(served, tmp_path, capsys, monkeypatch):
     _, _, url = served
@@ -101,6 +102,7 @@ def test_what_was_lost_with_a_board_is_measured_again(tmp_path):
     assert {r.trial.batch for r in store.finished(where).values()} == {3}
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_optimize_compares_what_the_board_has(served, tmp_path, capsys):
     _, _, url = served
