@@ -179,6 +179,13 @@ def _placed(found: Entry) -> None:
         raise ValueError(f"{found.target} is a {type(made).__name__}, not an edgescope.records.trial.Place")
 
 
+def _commands(found: Entry) -> Any:
+    """Import and return the module or class of a verb; AttributeError if it lacks `configure` or `run`."""
+    member = _member(found.target)
+    _ = member.configure, member.run
+    return member
+
+
 PLACES = Family(
     "edgescope.places",
     {
@@ -690,7 +697,7 @@ VERBS = Family(
             summary="print a script that completes verbs, flags and values in bash, zsh or fish",
         ),
     },
-    check=lambda found: _commands(found),
+    check=_commands,
 )
 
 #: An installed package's own: an entry names a text, tables as in metrics.toml.
@@ -822,13 +829,6 @@ def verb(name: str) -> Any:
             effect="Every other verb works as before",
             fix=REINSTALL,
         ) from error
-
-
-def _commands(found: Entry) -> Any:
-    """Import and return the module or class of a verb; AttributeError if it lacks `configure` or `run`."""
-    member = _member(found.target)
-    _ = member.configure, member.run
-    return member
 
 
 def functions() -> dict[str, str]:
