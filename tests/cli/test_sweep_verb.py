@@ -152,7 +152,8 @@ def test_list_says_which_machine_where_there_are_two(tmp_path, monkeypatch, caps
     assert MACHINE.id[:8] in out and other.id[:8] in out and out.splitlines()[0].endswith("machine")
     assert main(["list", "--machine", other.id[:8], "--json"]) == 0
     assert [r["machine_id"] for r in json.loads(capsys.readouterr().out)] == [other.id]
-    monkeypatch.setattr("edgescope.devices.manifest.here", lambda: MACHINE)
+    for where in ("edgescope.devices.manifest.here", "edgescope.bench.here"):
+        monkeypatch.setattr(where, lambda: MACHINE)
     assert main(["list", "--machine", "here", "--json"]) == 0
     assert [r["machine_id"] for r in json.loads(capsys.readouterr().out)] == [MACHINE.id]
     assert main(["report", "--machine", "here", "--json"]) == 0

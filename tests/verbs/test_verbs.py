@@ -52,7 +52,8 @@ def fake(monkeypatch):
             store, self.limits, runner, MACHINE, map(Status, self.retry), say=self.tell
         ),
     )
-    monkeypatch.setattr("edgescope.devices.manifest.here", lambda: MACHINE)
+    for where in ("edgescope.devices.manifest.here", "edgescope.bench.here"):
+        monkeypatch.setattr(where, lambda: MACHINE)
     return runner
 
 
