@@ -3,9 +3,8 @@
 The first line is JSON: names of the inputs, operators with their arguments, and where each tensor lies behind the line.
 
 torch.export follows the network once, with inputs of the trial's shapes, and gives the operators that it calls, before
-any is taken apart. So an old torch need read no pickle, no TorchScript and no source of the network: of the formats
-that torch writes itself, 1.10 refuses what 2.x exports, and a pickle needs the network's own modules, which may not
-install there. The precision and the layout are the board's to set; a network in half precision is followed in half.
+any is taken apart. So an old torch need read no pickle, no TorchScript and no source of the network, whose modules may
+not install there. The precision and the layout are the board's to set; a network in half precision is followed in half.
 """
 
 from __future__ import annotations
