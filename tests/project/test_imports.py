@@ -318,6 +318,7 @@ sys.exit("no trial was begun")
 """)
 
 
+@pytest.mark.process
 def test_naming_what_runs_a_trial_imports_no_numpy():
     run_in_bare_python("""
 import sys, edgescope
@@ -326,6 +327,7 @@ assert not (found := {"numpy", "psutil", "edgescope.bench"} & set(sys.modules)),
 """)
 
 
+@pytest.mark.process
 def test_a_process_that_measures_an_onnx_file_loads_neither_onnx_nor_a_database():
     pytest.importorskip("onnxruntime")
     run_in_bare_python("""
