@@ -233,6 +233,17 @@ def test_a_broken_plugin_is_named_and_breaks_nothing(example, tmp_path):
     assert "null fp32" in done.stdout and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("target", "whole"), [("edgescope.cli.bench", True), ("edgescope.backends.base:NullBackend", False)]
+)
+def test_a_verbs_member_configures_and_runs(target, whole):
+    if whole:
+        assert registry._commands(Entry(target)).run
+    else:
+        with pytest.raises(AttributeError, match="configure"):
+            registry._commands(Entry(target))
+
+
 def family(monkeypatch, **points):
     found = [EntryPoint(name, value, "g") for name, value in points.items()]
     monkeypatch.setattr(registry, "_entry_points", lambda group: found)

@@ -11,7 +11,7 @@ from edgescope.isolate.fresh import FLOOR_BYTES, Limits
 from edgescope.records import Machine, Measured, Status, Trial
 from edgescope.runner import memory
 from edgescope.runner import run as sweep
-from edgescope.runner.builds import Pace
+from edgescope.runner.builds import Ahead, Pace
 from edgescope.runner.memory import GPU, HOST, AsDescribed, Exhausted, Forecast, fitting, size
 from edgescope.store.results import Store
 from edgescope.study import grid
@@ -240,6 +240,16 @@ def test_what_is_left_goes_by_the_kind_of_cell():
     pace.add(trial(2, 8), 34.0)
     assert pace.left([trial(4, 8), trial(4, 1)], between_s=1.0) == 32.0 + 2.0 + 2.0
     assert pace.of(replace(trial(4, 8), model="resnet50")) == 30.0  # the median of all
+
+
+def test_what_has_run_is_ahead_no_longer():
+    ahead = Ahead(GRID)
+    for done, each in enumerate(GRID, start=1):
+        ahead.drop(each)
+        rest = Ahead(GRID[done:])
+        assert (ahead.runs, ahead.artifacts) == (rest.runs, rest.artifacts)
+        assert ahead.artifacts.keys() == rest.artifacts.keys()
+    assert not ahead.runs and not ahead.artifacts
 
 
 def test_cooling_waits_until_every_sensor_is_near_its_start_and_no_longer_than_allowed():

@@ -266,6 +266,8 @@ def test_what_another_process_stored_meanwhile_is_taken_and_said(tmp_path, keys,
     found = made.run(BASE)
     assert (found.id == theirs.id) is taken and (not runner.asked) is taken
     assert [line.partition(":")[0] for line in made.said] == (["I-STORE-2"] if taken else [])
+    elsewhere = replace(found, machine=replace(MACHINE, stable={"cpu": {"cpu": "another"}}))
+    assert [r.id for r in made.again()] == [found.id] and made.holds(found) and not made.holds(elsewhere)
     made.run(BASE)
     assert len(runner.asked) == (1 if taken else 2), "it is taken once; then the caller wants another"
 

@@ -3,6 +3,7 @@
 import json
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch import nn  # noqa: E402
 
 from edgescope.errors import UnsupportedError  # noqa: E402
-from edgescope.wings.remote import network, torch_program  # noqa: E402
+from edgescope.wings.remote import eager, network, torch_program  # noqa: E402
 
 
 class Mix(nn.Module):
@@ -218,3 +219,10 @@ def test_the_rules_take_any_lengths(lengths, share):
     assert torch_program.settled(lengths) in (True, False)
     assert torch_program.known([0.01] * 100 + lengths, share) in (True, False)
     assert not torch_program.known(lengths[:39], share)
+
+
+def test_the_times_of_a_board_are_begins_and_then_ends():
+    found = eager._queries(np.array([1.0, 2.0, 1.25, 2.5]), 4).columns
+    assert found["issued_ns"].tolist() == [1_000_000_000, 2_000_000_000]
+    assert (found["done_ns"] - found["issued_ns"]).tolist() == [250_000_000, 500_000_000]
+    assert found["samples"].tolist() == [4, 4] and set(found["scheduled_ns"].tolist()) == {-1}

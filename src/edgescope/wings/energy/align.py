@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgescope.analysis.run.energy import Consumption, consumption
+from edgescope.analysis.run.energy import A_SAMPLE, Consumption, consumption
 from edgescope.analysis.run.energy_integral import Floats
 from edgescope.analysis.run.energy_window import energies
 from edgescope.errors import UsageError
@@ -282,7 +282,7 @@ def _widened(metrics: Mapping[str, Field], error_j: float, window: Window) -> di
     whole, per = metrics["energy_j"], metrics["energy_per_sample_j"]
     a_sample = per.value / whole.value if isinstance(per, Measured) and isinstance(whole, Measured) else 0.0
     share = {"power_w": 1 / seconds, "energy_j": 1.0, "energy_dynamic_j": 1.0}
-    share |= dict.fromkeys(("energy_per_sample_j", "energy_dynamic_per_sample_j"), a_sample)
+    share |= dict.fromkeys(A_SAMPLE, a_sample)
     return {name: _outwards(field, error_j * share.get(name, 0.0)) for name, field in metrics.items()}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgescope.analysis.cells import ids
-from edgescope.analysis.run.energy import Consumption, consumption, done, ends
+from edgescope.analysis.run.energy import A_SAMPLE, Consumption, consumption, done, ends
 from edgescope.analysis.run.energy_window import energies
 from edgescope.errors import Message, UsageError
 from edgescope.metrics import METRICS, replayed
@@ -22,7 +22,7 @@ from edgescope.wings.energy.align import Wall, wall
 from edgescope.wings.energy.meter_table import Dialect
 
 PER_SAMPLE: Mapping[str, Field] = dict.fromkeys(
-    ("energy_per_sample_j", "energy_dynamic_per_sample_j"),
+    A_SAMPLE,
     Absent("unsupported: the watts are of a recording, the samples of this machine"),
 )
 SHOWN = ("power_w", "energy_j", "energy_per_sample_j", "idle_power_w", "energy_dynamic_per_sample_j")

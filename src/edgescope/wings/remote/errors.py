@@ -209,8 +209,8 @@ def torch_failed(
     if ended["code"] == -9 and not stopped:
         return SafetyError(
             "E-ON-9",
-            f"the memory of {address} ran out while it was to {doing}",
-            evidence=f"the kernel killed the program; {last}",
+            f"the program in the board's PyTorch was killed while it was to {doing}",
+            evidence=f"SIGKILL on {address}, which the kernel sends where memory runs out; {last}",
             effect="There is no number",
             fix="--batch 1, --precision fp16, or a smaller network",
         )

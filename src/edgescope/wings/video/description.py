@@ -35,7 +35,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-BUILT_IN = ("decode", "preprocess", "infer", "postprocess", "crops", "score", "alarm")
+USUAL_STAGES = ("decode", "preprocess", "infer", "postprocess")
+"""The stages that every pipeline has."""
+BUILT_IN = (*USUAL_STAGES, "crops", "score", "alarm")
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Described:
         return stage  # type: ignore[no-any-return]
 
 
-USUAL = tuple(Described(name) for name in BUILT_IN[:4])
+USUAL = tuple(Described(name) for name in USUAL_STAGES)
 SCORED = tuple(Described(name) for name in ("decode", "preprocess", "infer", "score", "alarm"))
 """The stages of a pipeline whose snippets a head scores."""
 
@@ -115,7 +117,7 @@ def _stage(row: Mapping[str, Any]) -> Described:
         (isinstance(made.threads, int) and made.threads >= 1, f"{made.name}: threads must be at least 1"),
         (isinstance(made.batch, int) and made.batch >= 0, f"{made.name}: batch must be a number of frames"),
         (
-            not made.batch or made.call or made.name in BUILT_IN[:4],
+            not made.batch or made.call or made.name in USUAL_STAGES,
             f"{made.name}: it takes unit after unit, so it has no batch",
         ),
         (made.place in ("cpu", "gpu"), f"{made.name}: place must be cpu or gpu, not {made.place!r}"),

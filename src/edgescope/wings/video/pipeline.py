@@ -229,7 +229,7 @@ def supported(plan: Plan) -> None:
             f"--batch {max(plan.unit, plan.batch('infer'), plan.batch('preprocess'))}",
         ),
         (
-            sequential is False or max(options[f"{s}_threads"] for s in description.BUILT_IN[:4]) == 1,
+            sequential is False or max(options[f"{s}_threads"] for s in description.USUAL_STAGES) == 1,
             "runs stages one after another with one unit in flight, so it needs no threads",
             "--in-flight 8",
         ),
@@ -437,7 +437,7 @@ def _cutting(plan: Plan, models: Sequence[Model]) -> Cutting | None:
                 fix="a network that sees snippets (edgescope models)",
             )
         return None
-    threads = max(options[f"{stage}_threads"] for stage in description.BUILT_IN[:4])
+    threads = max(options[f"{stage}_threads"] for stage in description.USUAL_STAGES)
     if not isinstance(model, SeesClips) or len(models) > 1 or options["crops"] or threads > 1:
         raise UnsupportedError(
             "E-PIPE-3",

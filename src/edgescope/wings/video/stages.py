@@ -1,7 +1,7 @@
 """The stages that every pipeline is made of: decode, preprocess, infer, postprocess, and classify the crops.
 
-A new built-in stage also needs its name at the end of description.BUILT_IN, whose first four are the usual ones, and a
-line in pipeline's `_built_in`. flow.py counts the frames that pass.
+A new built-in stage also needs its name in description.BUILT_IN and a line in pipeline's `_built_in`. flow.py counts
+the frames that pass.
 
 Each takes a unit (frame.Item) one step further. Where several ways are kept, they give the same answer: the slow ones
 are what people write first, and a ladder (`edgescope docs video`) measures what each step away from them gains.
