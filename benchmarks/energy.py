@@ -30,7 +30,7 @@ from edgescope.devices.base import Source, SourceSpec
 from edgescope.devices.cpu.sensors import Rapl
 from edgescope.records import QUERY_DTYPES, Channel, Field, Json, Measured, Queries, Readings, Window
 from edgescope.telemetry.sampler import Sampler
-from edgescope.wings.nvidia.device import NvidiaDevice
+from edgescope.wings.nvidia import NvidiaDevice
 
 PERIOD_S, HZ, STEP_S = 0.430, 10.0, 0.01
 WATTS, CV, LATENCY_S, LATENCY_CV = 10.0, 0.10, 0.020, 0.05
@@ -354,7 +354,7 @@ def counters() -> Iterator[tuple[tuple[Source, str], list[SourceSpec]]]:
     """Yield every energy counter that answers here, with the sources to read beside it."""
     device = NvidiaDevice()
     if not device.present():
-        from edgescope.wings.nvidia.nvml import NvmlSource
+        from edgescope.wings.nvidia import NvmlSource
 
         specs = [s for s in device.sources(os.getpid()) if s.kwargs.get("index") == 0]
         yield (NvmlSource(index=0, part="energy"), "gpu0_energy_j"), specs

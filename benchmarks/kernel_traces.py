@@ -101,7 +101,7 @@ def products(seconds: float = 3.0) -> dict[str, Any]:
     import pynvml
     import torch
 
-    from edgescope.wings.nvidia.nvml import GpmSource
+    from edgescope.wings.nvidia import GpmSource
 
     chip = torch.cuda.get_device_properties(0)
     macs = TENSOR_MACS.get((chip.major, chip.minor))

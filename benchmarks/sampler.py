@@ -33,8 +33,7 @@ from edgescope.devices.cpu.device import CpuDevice
 from edgescope.records import Json, Measured
 from edgescope.stats import paired_log_ratio
 from edgescope.telemetry.sampler import Sampler
-from edgescope.wings.nvidia.device import NvidiaDevice
-from edgescope.wings.nvidia.nvml import METRICS, GpmSource
+from edgescope.wings.nvidia import METRICS, GpmSource, NvidiaDevice
 
 COST_HZ, COST_SHARE_LIMIT, RATIO_LIMIT, FIRST_LOOK = 10.0, 0.005, 0.01, 20
 

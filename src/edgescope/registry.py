@@ -317,7 +317,7 @@ DEVICES = Family(
     {
         "cpu": Entry("edgescope.devices.cpu.device:CpuDevice", summary="any Linux CPU, from /proc and sysfs"),
         "nvidia": Entry(
-            "edgescope.wings.nvidia.device:NvidiaDevice",
+            "edgescope.wings.nvidia:NvidiaDevice",
             "install the NVIDIA driver",
             "NVIDIA GPUs through NVML",
         ),
@@ -429,24 +429,24 @@ SCENARIOS = Family(
             alone=True,
         ),
         "mlperf_single_stream": _loadgen(
-            "edgescope.wings.mlperf.loadgen:SingleStream",
+            "edgescope.wings.mlperf:SingleStream",
             summary="MLPerf LoadGen drives: one after another",
             one_sample=True,
             one_in_flight=True,
         ),
         "mlperf_multi_stream": _loadgen(
-            "edgescope.wings.mlperf.loadgen:MultiStream",
+            "edgescope.wings.mlperf:MultiStream",
             summary="MLPerf LoadGen drives: in_flight x batch samples a query",
         ),
         "mlperf_server": _loadgen(
-            "edgescope.wings.mlperf.loadgen:Server",
+            "edgescope.wings.mlperf:Server",
             summary="MLPerf LoadGen drives: Poisson arrivals at --rate",
             one_sample=True,
             open_loop=True,
             rated=True,
         ),
         "mlperf_offline": _loadgen(
-            "edgescope.wings.mlperf.loadgen:Offline",
+            "edgescope.wings.mlperf:Offline",
             summary="MLPerf LoadGen drives: everything at once",
             timed=False,
         ),
@@ -751,9 +751,11 @@ def installed(family: Family) -> list[str]:
 
 
 def _is_there(target: str) -> bool:
+    from importlib.util import find_spec
+
     wing = ".".join(target.split(".")[:3])
     try:
-        return not wing.startswith(f"{__package__}.wings.") or bool(importlib.import_module(wing))
+        return not wing.startswith(f"{__package__}.wings.") or bool(find_spec(wing))
     except ImportError:
         return False
 

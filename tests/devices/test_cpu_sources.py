@@ -241,7 +241,7 @@ def test_sources_and_the_watcher_import_neither_numpy_nor_an_engine():
     code = (
         "import sys\n"
         "import edgescope.telemetry.watcher\n"
-        "from edgescope.devices.cpu import device, sensors, sources\nfrom edgescope.wings.nvidia import nvml\n"
+        "from edgescope.devices.cpu import device, sensors, sources\nfrom edgescope.wings import nvidia\n"
         "print([m for m in ('numpy', 'torch', 'psutil', 'onnxruntime') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

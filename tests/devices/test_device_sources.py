@@ -7,7 +7,7 @@ import pytest
 from edgescope.devices.base import AbsentSource, NullDevice, SourceSpec, Unsupported
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.wings.jetson.device import JetsonDevice
-from edgescope.wings.nvidia.device import NvidiaDevice
+from edgescope.wings.nvidia import NvidiaDevice
 from fake_board import board, write
 from fake_nvml import FakeNvml, NVMLError_NotSupported
 

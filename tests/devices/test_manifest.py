@@ -12,7 +12,7 @@ from edgescope.devices.base import NullDevice
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.errors import DeviceError
 from edgescope.process import SCRATCH
-from edgescope.wings.nvidia.device import NvidiaDevice
+from edgescope.wings.nvidia import NvidiaDevice
 from fake_board import board
 from fake_nvml import FakeNvml, NVMLError_LibraryNotFound
 

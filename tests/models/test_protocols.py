@@ -11,7 +11,7 @@ from edgescope.models import zoo
 from edgescope.models.base import FixedBatch, SeesImages
 from edgescope.models.synthetic import NullModel
 from edgescope.wings.jetson.device import JetsonDevice
-from edgescope.wings.nvidia.device import NvidiaDevice
+from edgescope.wings.nvidia import NvidiaDevice
 
 
 def test_devices_that_tell_more_are_found():

@@ -16,7 +16,10 @@ import core  # noqa: E402
 
 pytestmark = pytest.mark.process
 
-WINGS = sorted(path.parent.name for path in (ROOT / "src/edgescope/wings").glob("*/__init__.py"))
+FOLDER = ROOT / "src/edgescope/wings"
+WINGS = sorted(
+    {path.relative_to(FOLDER).parts[0].removesuffix(".py") for path in FOLDER.glob("**/*.py")} - {"__init__"}
+)
 UNIT = ("records", "study", "test_registry.py", "test_units.py", "test_options.py")
 """Tests of the core that start no engine: a minute at most. `make test-core` runs all."""
 NEEDS = {"video": {"anomaly"}}

@@ -14,7 +14,7 @@ from edgescope.records import Machine
 from edgescope.records.codec import to_plain
 from edgescope.wings.doctor import report, unlock, view
 from edgescope.wings.doctor import report as doctor
-from edgescope.wings.nvidia.device import NvidiaDevice
+from edgescope.wings.nvidia import NvidiaDevice
 from fake_board import board, write
 from fake_nvml import FakeNvml, NVMLError_LibraryNotFound, NVMLError_NotSupported
 

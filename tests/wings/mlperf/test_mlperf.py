@@ -21,7 +21,7 @@ from edgescope.scenarios import Foreign
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.stats import early_stopping_estimate
 from edgescope.store import results
-from edgescope.wings.mlperf import loadgen as mlperf_log
+from edgescope.wings import mlperf
 from edgescope.workloads.base import EndOfInput
 from edgescope.workloads.inference import reference_set
 from fake_time import MS, FakeClock, FakeWork
@@ -58,7 +58,7 @@ def test_single_stream_is_driven_by_loadgen_and_its_percentiles_are_ours():
     assert said["early_stopping_90.0_percentile_estimate_ns"] >= pair["loadgen_ns"]
     estimate = said["early_stopping"]["90.0"]
     assert estimate["loadgen_ns"] == pytest.approx(estimate["ours_ns"], rel=0.25)
-    assert "Result is : VALID" in result.artifact["files"][mlperf_log.SUMMARY]
+    assert "Result is : VALID" in result.artifact["files"][mlperf.SUMMARY]
     shown = {key: plain(value) for key, value in load(result)}
     assert shown["loadgen"].startswith("VALID") and "drove" in shown["loadgen"]
 
@@ -81,7 +81,7 @@ def test_multi_stream_queries_hold_in_flight_times_batch_samples():
 @needs_loadgen
 def test_multi_streams_percentiles_are_of_queries_until_their_last_sample_is_done(tmp_path):
     """An engine that answers the 8 samples of a query one after another: a sample's median is half the query's."""
-    from edgescope.wings.mlperf.system import complete, run_test
+    from edgescope.wings.mlperf import complete, run_test
 
     ours: list[int] = []
 
@@ -94,7 +94,7 @@ def test_multi_streams_percentiles_are_of_queries_until_their_last_sample_is_don
 
     scenario = loadgen("mlperf_multi_stream", batch=8, max_queries=60, min_s=0.1, max_s=0.1)
     run_test(issue, scenario._settings(0.004, "PerformanceOnly"), 64, tmp_path)
-    scenario.reported = mlperf_log.values(tmp_path)
+    scenario.reported = mlperf.values(tmp_path)
     assert scenario.reported["effective_samples_per_query"] == 8
     found = scenario._percentiles(np.sort(np.array(ours)))
     assert list(found) == ["50.00", "90.00", "99.00"]
@@ -140,9 +140,9 @@ def test_offline_is_one_query_answered_in_batches():
 def test_its_logs_stand_beside_the_result_and_its_numbers_within(tmp_path):
     result = run("mlperf_single_stream", max_s=0.2, min_s=0.2)
     folder = results.Store(tmp_path).save(result)
-    assert "VALID" in (folder / "files" / mlperf_log.SUMMARY).read_text()
+    assert "VALID" in (folder / "files" / mlperf.SUMMARY).read_text()
     plain = json.loads((folder / "result.json").read_text())
-    assert plain["artifact"]["files"] == [mlperf_log.DETAIL, mlperf_log.SUMMARY]
+    assert plain["artifact"]["files"] == [mlperf.DETAIL, mlperf.SUMMARY]
     assert plain["artifact"]["loadgen"]["loadgen_version"]
     assert plain["driver"] == "external"
     assert results.read(folder).artifact["files"] == result.artifact["files"]
@@ -179,7 +179,7 @@ def test_accuracy_mode_logs_the_answers_of_the_gate(batch):
     found = scenario.notes()["loadgen"]["accuracy"]
     assert found == {"samples": 6, "in_log": 6, "identical": 6, "centred_l2": 0.0}
     assert scenario.warnings() == ()
-    assert "accuracy_" + mlperf_log.ACCURACY in scenario.notes()["files"]
+    assert "accuracy_" + mlperf.ACCURACY in scenario.notes()["files"]
 
 
 @needs_loadgen
@@ -255,15 +255,13 @@ def test_a_damaged_accuracy_log_is_told_not_guessed(tmp_path):
         '[{"data": "zz", "qsl_idx": 0}]',
         "[1]",
     ):
-        (tmp_path / mlperf_log.ACCURACY).write_text(text)
+        (tmp_path / mlperf.ACCURACY).write_text(text)
         with pytest.raises(DeviceError, match="E-MLPERF-1"):
-            mlperf_log.answers(tmp_path, like)
-    (tmp_path / mlperf_log.ACCURACY).write_text("")
-    assert mlperf_log.answers(tmp_path, like) == {}
-    (tmp_path / mlperf_log.DETAIL).write_text(
-        ':::MLLOG {"key": "result_x", "value": 3}\n:::MLLOG {"key": "res'
-    )
-    assert mlperf_log.values(tmp_path) == {"result_x": 3}
+            mlperf.answers(tmp_path, like)
+    (tmp_path / mlperf.ACCURACY).write_text("")
+    assert mlperf.answers(tmp_path, like) == {}
+    (tmp_path / mlperf.DETAIL).write_text(':::MLLOG {"key": "result_x", "value": 3}\n:::MLLOG {"key": "res')
+    assert mlperf.values(tmp_path) == {"result_x": 3}
 
 
 @pytest.mark.slow
@@ -284,7 +282,7 @@ registry.load(registry.SCENARIOS, "mlperf_server", "scenario")(trial, Plan(trial
 
 def told(trial=None, **fields):
     """A LoadGen that has driven already, with what it reported."""
-    from edgescope.wings.mlperf.loadgen import SingleStream
+    from edgescope.wings.mlperf import SingleStream
 
     made = SingleStream(trial or Trial(model="null", backend="null", scenario="mlperf_single_stream"), None)
     for name, value in fields.items():
@@ -341,9 +339,7 @@ class Settings:
 @pytest.fixture
 def bare(monkeypatch):
     """Make a scenario that asks no LoadGen: its settings are noted."""
-    from edgescope.wings.mlperf import loadgen as mlperf
-
-    monkeypatch.setattr(mlperf, "_loadgen", lambda: SimpleNamespace(settings=Settings))
+    monkeypatch.setattr(mlperf, "settings", Settings)
 
     def made(kind, **keys):
         asked = Trial(**{"model": "null", "backend": "null", "scenario": "mlperf_offline"} | keys)
@@ -398,7 +394,7 @@ def test_percentiles_are_those_of_loadgens_rule(bare, kind, of):
 def test_estimates_stand_beside_ours_where_both_are_known(bare):
     made = bare("SingleStream")
     ours = np.arange(100) * 1000
-    made.reported = {mlperf_log.ESTIMATED.format(p): 7 for p in ("90.0", "99.0")}
+    made.reported = {mlperf.ESTIMATED.format(p): 7 for p in ("90.0", "99.0")}
     estimate = int(early_stopping_estimate(ours, 0.9))
     assert made._estimates(ours) == {
         "90.0": {"loadgen_ns": 7, "ours_ns": estimate}
@@ -412,10 +408,7 @@ def test_estimates_stand_beside_ours_where_both_are_known(bare):
 @pytest.mark.parametrize(("scenario", "slots", "samples"), [("SingleStream", 2, 3), ("MultiStream", 1, 6)])
 def test_what_loadgen_drove_is_told_by_our_rows(monkeypatch, scenario, slots, samples):
     """Two queries of fake time: the first begins the window, and the last one to be done ends it."""
-    from edgescope.wings.mlperf import loadgen as mlperf
-    from edgescope.wings.mlperf import system as mlperf_system
-
-    monkeypatch.setattr(mlperf_system, "complete", lambda ids: done.append(list(ids)))
+    monkeypatch.setattr(mlperf, "complete", lambda ids: done.append(list(ids)))
     clock, done = FakeClock(), []
 
     def run_test(issue, settings, library, folder):
@@ -424,7 +417,7 @@ def test_what_loadgen_drove_is_told_by_our_rows(monkeypatch, scenario, slots, sa
             clock.t = max(clock.t, at_ms * MS)
             issue(query)
 
-    monkeypatch.setattr(mlperf_system, "run_test", run_test)
+    monkeypatch.setattr(mlperf, "run_test", run_test)
     asked = Trial(
         model="null", backend="null", scenario="mlperf_multi_stream", batch=3, in_flight=2, warmup=0.02
     )
@@ -448,14 +441,13 @@ def slots_of(scenario):
 @pytest.mark.parametrize("queued", [False, True])
 def test_batches_of_a_query_are_rows_and_the_last_one_is_smaller(monkeypatch, queued):
     from edgescope.scenarios.query_log import Log
-    from edgescope.wings.mlperf import system as mlperf_system
 
     completed, began = [], []
-    monkeypatch.setattr(mlperf_system, "complete", completed.append)
+    monkeypatch.setattr(mlperf, "complete", completed.append)
     clock = FakeClock()
     log = Log(1, clock)
     work = FakeWork(clock, lambda query: MS)
-    sut = mlperf_system.System(2, log, work, clock, on_first_query=began.append)
+    sut = mlperf.System(2, log, work, clock, on_first_query=began.append)
     if queued:
         sut.open()
     clock.t = 5 * MS
@@ -479,12 +471,10 @@ def test_batches_of_a_query_are_rows_and_the_last_one_is_smaller(monkeypatch, qu
 @needs_loadgen
 @pytest.mark.parametrize("data", [(), (b"ab", b"cde")])
 def test_samples_are_reported_with_their_bytes(monkeypatch, data):
-    from edgescope.wings.mlperf import system as mlperf_system
-
     told = []
     lg = SimpleNamespace(QuerySamplesComplete=told.extend, QuerySampleResponse=lambda *what: what)
-    monkeypatch.setattr(mlperf_system, "lg", lg)
-    mlperf_system.complete([7, 8], data)
+    monkeypatch.setattr(mlperf, "_loadgen", lambda: lg)
+    mlperf.complete([7, 8], data)
     assert [sample for sample, *_ in told] == [7, 8]
     assert [size for *_, size in told] == ([2, 3] if data else [0, 0])
     assert all((where > 0) == bool(data) for _, where, _ in told)

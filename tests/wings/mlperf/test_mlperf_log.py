@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgescope.errors import DeviceError
-from edgescope.wings.mlperf.loadgen import ACCURACY, DETAIL, SUMMARY, answers, compared, files, values
+from edgescope.wings.mlperf import ACCURACY, DETAIL, SUMMARY, answers, compared, files, values
 
 OUTPUTS = (np.arange(12, dtype=np.float32).reshape(4, 3), np.arange(4, dtype=np.int64).reshape(4, 1))
 

@@ -7,9 +7,8 @@ import time
 import pytest
 
 from edgescope.devices.base import Failed, Unsupported
-from edgescope.wings.nvidia import nvml
-from edgescope.wings.nvidia.device import NvidiaDevice
-from edgescope.wings.nvidia.nvml import GpmSource
+from edgescope.wings import nvidia
+from edgescope.wings.nvidia import GpmSource, NvidiaDevice
 from fake_nvml import FakeNvml, NVMLError_GpuIsLost, NVMLError_NotSupported
 
 NAMES = ["gpu0_sm_active", "gpu0_sm_occupancy", "gpu0_tensor_active", "gpu0_dram_active"]
@@ -18,7 +17,7 @@ NAMES = ["gpu0_sm_active", "gpu0_sm_occupancy", "gpu0_tensor_active", "gpu0_dram
 @pytest.fixture
 def soon(monkeypatch):
     """No wait between samples."""
-    monkeypatch.setattr(nvml, "MIN_INTERVAL_NS", -1)
+    monkeypatch.setattr(nvidia, "MIN_INTERVAL_NS", -1)
 
 
 def values(source) -> dict:

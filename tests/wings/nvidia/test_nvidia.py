@@ -8,11 +8,11 @@ import pynvml
 import pytest
 
 from edgescope.devices.base import AbsentSource, Failed, Unsupported
-from edgescope.wings.nvidia.device import NvidiaDevice
-from edgescope.wings.nvidia.nvml import (
+from edgescope.wings.nvidia import (
     METRICS,
     PARTS,
     REASONS,
+    NvidiaDevice,
     NvmlSource,
     _compute_mode,
     facts,

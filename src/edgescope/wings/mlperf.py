@@ -16,10 +16,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
-from types import ModuleType
+from queue import SimpleQueue
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +32,7 @@ from edgescope.clock import Clock
 from edgescope.errors import DeviceError, Message, UsageError
 from edgescope.options import Option
 from edgescope.process import scratch_folder
-from edgescope.records import Absent, Json, Queries, Trial
+from edgescope.records import QUERY_END, Absent, Json, Marks, Queries, Trial
 from edgescope.scenarios.base import CheckedScenario, rate_of
 from edgescope.scenarios.closed import Split, typical_s
 from edgescope.scenarios.query_log import Ints, Log, closed
@@ -38,7 +40,7 @@ from edgescope.scenarios.stop_rule import Plan
 from edgescope.stats import early_stopping_estimate
 from edgescope.verify.measures import centred_l2
 from edgescope.verify.reference import QUICK_CEILING
-from edgescope.workloads.base import ReferenceSet, Work
+from edgescope.workloads.base import Done, EndOfInput, ReferenceSet, Work
 
 OFFICIAL_S = 600.0
 LIBRARY = 1024
@@ -67,18 +69,18 @@ class LoadGen(CheckedScenario):
 
     def drive(self, work: Work, clock: Clock) -> Queries:
         """Warm up in a closed loop, then let LoadGen offer queries until it stops; return all of them."""
-        loadgen = _loadgen()
+        _loadgen()  # that it is missing is said before the warm-up
         samples, slots = self.trial.batch, self.trial.in_flight
         if self.JOINED:
             work, samples, slots = Split(work, slots), samples * slots, 1
         log = Log(slots, clock)
         closed(log, work, clock, self.plan.warming(), samples)
         plan, first, service_s = self.plan.measuring(), len(log), typical_s(log)
-        sut = loadgen.System(samples, log, work, clock, on_first_query=partial(plan.begin, first))
+        sut = System(samples, log, work, clock, on_first_query=partial(plan.begin, first))
         if self.QUEUED:
             sut.open()
         with scratch_folder("loadgen") as name:
-            loadgen.run_test(sut.issue, self._settings(service_s, "PerformanceOnly"), LIBRARY, Path(name))
+            run_test(sut.issue, self._settings(service_s, "PerformanceOnly"), LIBRARY, Path(name))
             sut.close()
             log.drain(work)
             plan.end(len(log), max(log.finished, default=clock.now()))
@@ -95,7 +97,7 @@ class LoadGen(CheckedScenario):
 
     def accuracy(self, reference_set: ReferenceSet) -> None:
         """Have LoadGen request every input of the reference set; compare its log with the expected outputs."""
-        rows, problems, loadgen = self.trial.batch, list[Exception](), _loadgen()
+        rows, problems = self.trial.batch, list[Exception]()
 
         def issue(query: Sequence[tuple[int, int]]) -> None:
             for start in range(0, len(query), rows):
@@ -107,10 +109,10 @@ class LoadGen(CheckedScenario):
                 except Exception as error:  # must not pass through LoadGen's thread: it would end the process
                     problems.append(error)
                     outputs = [b""] * len(some)
-                loadgen.complete([sample for sample, _ in some], outputs)
+                complete([sample for sample, _ in some], outputs)
 
         with scratch_folder("loadgen") as name:
-            loadgen.run_test(issue, self._settings(1e-3, "AccuracyOnly"), reference_set.size, Path(name))
+            run_test(issue, self._settings(1e-3, "AccuracyOnly"), reference_set.size, Path(name))
             if problems:
                 raise problems[0]
             self.files |= files(Path(name), "accuracy_")
@@ -126,7 +128,7 @@ class LoadGen(CheckedScenario):
 
     def _settings(self, service_s: float, mode: str) -> Any:
         """Return LoadGen's settings for this trial; `service_s`, from the warm-up, is a query's expected time."""
-        t, s = self.trial, _loadgen().settings(self.NAME, mode)
+        t, s = self.trial, settings(self.NAME, mode)
         s.min_duration_ms = round(t.max_s * 1e3)
         s.min_query_count = t.max_queries or 1
         s.max_query_count = t.max_queries or 0
@@ -236,12 +238,10 @@ class Server(LoadGen):
         return s
 
 
-def _loadgen() -> ModuleType:
-    """Return the module that connects to LoadGen; UnavailableError if the package is missing."""
-    registry.need("mlperf_loadgen:TestSettings", "MLPerf LoadGen", registry.LOADGEN)
-    from edgescope.wings.mlperf import system as mlperf_system
-
-    return mlperf_system
+@cache
+def _loadgen() -> Any:
+    """Return LoadGen's module; UnavailableError if the package is missing."""
+    return registry.need("mlperf_loadgen", "MLPerf LoadGen", registry.LOADGEN)
 
 
 def _input_too_short(trial: Trial) -> UsageError:
@@ -256,6 +256,118 @@ def _input_too_short(trial: Trial) -> UsageError:
 
 def _bytes(arrays: Iterable[Any]) -> bytes:
     return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+
+# -- our side of LoadGen, which calls from its own threads and identifies samples by an id and an index into a library;
+#    an error must not pass through its frames: it would end the process
+
+Samples = Sequence[tuple[int, int]]
+"""LoadGen's id of each sample and the sample's index in the library."""
+
+
+class System:
+    """Takes LoadGen's samples in its thread, gives them to the Work in batches, and reports when each is done.
+
+    A closed loop's query is issued in LoadGen's own thread. Arrivals (server, offline) go through a queue after `open`
+    has been called, so that a busy engine never delays LoadGen's schedule.
+    """
+
+    def __init__(
+        self, batch: int, log: Log, work: Work, clock: Clock, *, on_first_query: Callable[[int], None]
+    ) -> None:
+        self.batch, self.log, self.work, self.clock = batch, log, work, clock
+        self.on_first_query: Callable[[int], None] | None = on_first_query
+        """Called at the first query: what LoadGen does before that is not part of the window."""
+        self.arrived: list[int] = []
+        self.sizes: list[int] = []
+        self.waiting: SimpleQueue[tuple[int, Samples] | None] = SimpleQueue()
+        self.thread: threading.Thread | None = None
+        self.ended = False
+        """Whether the input ended before LoadGen had sent all its queries."""
+
+    def open(self) -> None:
+        """Let queries wait in a queue from now on."""
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def issue(self, samples: Samples) -> None:
+        """Take one query from LoadGen; each of its batches becomes a row."""
+        now = self.clock.now()
+        if self.on_first_query:
+            self.on_first_query(now)
+            self.on_first_query = None
+        for start in range(0, len(samples), self.batch):
+            part = samples[start : start + self.batch]
+            if self.thread is None:
+                self._row(now, part)
+            else:
+                self.waiting.put((now, part))
+
+    def _serve(self) -> None:
+        while (item := self.waiting.get()) is not None:
+            self._row(*item)
+
+    def _row(self, arrived_ns: int, samples: Samples) -> None:
+        self.log.free.get()
+        self.arrived.append(arrived_ns)
+        self.sizes.append(len(samples))
+        with suppress(EndOfInput):  # the work has called done, too
+            self.work.issue(self.log.add(self.clock.now()), self.batch, self._done(samples))
+
+    def _done(self, samples: Samples) -> Done:
+        def done(
+            query_id: int, status: int, held: int = 0, source_ns: int = -1, marks: Marks | None = None
+        ) -> None:
+            self.log.done(query_id, status, held, source_ns, marks)
+            self.ended = self.ended or status == QUERY_END
+            complete([sample for sample, _ in samples])
+
+        return done
+
+    def close(self) -> None:
+        """End the thread that issues queued queries."""
+        if self.thread is not None:
+            self.waiting.put(None)
+            self.thread.join()
+
+    def counted(self, queries: Queries, first: int) -> Queries:
+        """Return the rows with the number of samples that LoadGen requested in each: its last batch may be smaller."""
+        samples = np.array(queries.columns["samples"])
+        samples[first:] = self.sizes
+        return Queries({**queries.columns, "samples": samples})
+
+
+def complete(samples: Sequence[int], outputs: Sequence[bytes] = ()) -> None:
+    """Report samples as done to LoadGen; it copies `outputs` before this returns."""
+    lg, held = _loadgen(), [np.frombuffer(data, np.uint8) for data in outputs]
+    data = [(array.ctypes.data, array.nbytes) for array in held] or [(0, 0)] * len(samples)
+    lg.QuerySamplesComplete(
+        [lg.QuerySampleResponse(sample, *where) for sample, where in zip(samples, data, strict=True)]
+    )
+
+
+def settings(scenario: str, mode: str) -> Any:
+    """Return LoadGen's settings for a scenario (`SingleStream`) in a mode (`PerformanceOnly`)."""
+    lg = _loadgen()
+    made = lg.TestSettings()
+    made.scenario, made.mode = getattr(lg.TestScenario, scenario), getattr(lg.TestMode, mode)
+    return made
+
+
+def run_test(issue: Callable[[Samples], None], settings: Any, n: int, folder: Path) -> None:
+    """Run one LoadGen test over a library of `n` samples; its logs go into `folder`."""
+    lg = _loadgen()
+    log = lg.LogSettings()
+    log.log_output.outdir = str(folder)
+    log.log_output.copy_summary_to_stdout = log.log_output.copy_detail_to_stdout = False
+    log.enable_trace = False
+    qsl = lg.ConstructQSL(n, n, lambda indices: None, lambda indices: None)
+    sut = lg.ConstructSUT(lambda query: issue([(s.id, s.index) for s in query]), lambda: None)
+    try:
+        lg.StartTestWithLogSettings(sut, qsl, settings, log, str(folder / "no audit.config"))
+    finally:
+        lg.DestroySUT(sut)
+        lg.DestroyQSL(qsl)
 
 
 # -- LoadGen's logs: what a submission quotes, `:::MLLOG {"key": "result_validity", "value": "VALID", ...}` a line, and
