@@ -572,7 +572,7 @@ VERBS = Family(
     "edgescope.verbs",
     {
         "demo": Entry(
-            "edgescope.wings.optimize.demo",
+            "edgescope.wings.optimize.cli:Demo",
             summary="optimise a real classifier on photographs, in a few minutes",
         ),
         "doctor": Entry(

@@ -14,7 +14,7 @@ from edgescope.report.document import Mark, plain
 from edgescope.report.variants import answer, comparison
 from edgescope.stats import Interval
 from edgescope.stats.alternation import pairs_for
-from edgescope.wings.optimize.deploy import card
+from edgescope.wings.optimize import save
 from edgescope.wings.optimize.verb import LEFT_OUT, answered, so_far, unreached
 from edgescope.wings.recommend.candidates import choices
 from edgescope.wings.recommend.recommendation import recommend
@@ -159,11 +159,11 @@ def test_a_budget_that_is_named_is_no_shorter_than_what_it_needs(enough_s, named
 @pytest.mark.parametrize("about", [0.98, 1.02, 4.0])
 def test_the_card_of_a_guess_says_that_it_is_one(about):
     found = answered(of_a_model(about - 0.08, about, about + 0.08), FASTEST)
-    page = card.page(found.variants, found.pick.row, FASTEST, found.results)
+    page = save.card_of(found.variants, found.pick.row, FASTEST, found.results)
     page["artifact"] = {"file": "f", "bytes": 1, "sha256": "", "weights": {}, "left_out_of_run_py": []}
     page["measured"]["run_py"] = {"median_s": 1.0, "calls": 1}
     page |= {"check": {"absent": ""}, "valid_for": {}, "preprocess": None}
-    said = "A guess" in card.markdown(page)
+    said = "A guess" in save.card_text(page)
     assert said is bool(page["guess"]) is (about < 2)
 
 

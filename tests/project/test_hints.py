@@ -34,7 +34,7 @@ FOREIGN = (
         "modes/",
         "wings/remote/",
     ),
-    *("cli/completion", "wings/optimize/deploy/standalone", "process/", "telemetry/sampler"),
+    *("cli/completion", "wings/optimize/standalone", "process/", "telemetry/sampler"),
     *("isolate/persistent", "isolate/fresh", "isolate/forks", "isolate/worker"),
     *("wings/offload/network", "wings/trace/on_board", "wings/trace/tracers"),
 )

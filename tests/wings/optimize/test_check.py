@@ -14,7 +14,7 @@ from edgescope.models import zoo
 from edgescope.models.image import preprocess
 from edgescope.records import Status, Trial
 from edgescope.study import grid
-from edgescope.wings.optimize.deploy import check, save, standalone
+from edgescope.wings.optimize import check, save, standalone
 
 METRIC = """
 def score(outputs, labels):

@@ -16,7 +16,7 @@ from edgescope.records import Measured, ModelInfo, Trial, Verification
 from edgescope.verify import judge, metric_names, reference
 from edgescope.verify.judge import Reference
 from edgescope.verify.measures import MeanAp
-from edgescope.wings.optimize.deploy import check, standalone
+from edgescope.wings.optimize import check, standalone
 
 N, CLASSES, SIDE = 120, 3, 6
 TRIAL = Trial(model="null", backend="null", data="samples.npz")

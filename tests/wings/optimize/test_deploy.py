@@ -19,7 +19,7 @@ from edgescope.errors import StoreError, UnsupportedError, UsageError, WrongOutp
 from edgescope.models import zoo
 from edgescope.records import Status, Trial
 from edgescope.verify import judge, reference
-from edgescope.wings.optimize.deploy import save, standalone
+from edgescope.wings.optimize import save, standalone
 
 SOURCE = """
 import torch

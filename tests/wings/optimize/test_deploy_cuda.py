@@ -14,7 +14,7 @@ import torch
 import edgescope
 from edgescope.models import zoo
 from edgescope.records import Status, Trial
-from edgescope.wings.optimize.deploy import check, save, standalone
+from edgescope.wings.optimize import check, save, standalone
 
 pytestmark = pytest.mark.slow
 

@@ -95,7 +95,7 @@ class Optimized(Answer):
 
     def save(self, folder: Path | str) -> Path | None:
         """Write the pick's model file, run.py and card into a folder; return its path, or None if there is no pick."""
-        from edgescope.wings.optimize.deploy.save import save
+        from edgescope.wings.optimize.save import save
 
         cell = self.pick.row.cell if self.pick.row else ""
         chosen = [r for r in self.results if r.trial.cell == cell]
