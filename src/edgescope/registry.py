@@ -497,16 +497,16 @@ MODELS = Family(
 IMPORTERS = Family(
     "edgescope.importers",
     {
-        name: Entry(f"edgescope.wings.trace.importers.{name}:IMPORTER", summary=summary)
-        for name, summary in {
-            "nsys": "Nsight Systems, exported to sqlite",
-            "kineto": "torch.profiler's JSON, and edgescope's own Chrome trace",
-            "onnxruntime": "ONNX Runtime's profile",
-            "trtexec": "trtexec --exportProfile and --exportTimes",
-            "openvino": "OpenVINO's performance counters",
-            "summaries": "CSVs of nsys stats and of Nsight Compute",
-            "perf_sched": "perf sched record, as text of perf script",
-        }.items()
+        name: Entry(f"edgescope.wings.trace.importers.{target}", summary=summary)
+        for name, target, summary in (
+            ("nsys", "nsys:IMPORTER", "Nsight Systems, exported to sqlite"),
+            ("kineto", "kineto:IMPORTER", "torch.profiler's JSON, and edgescope's own Chrome trace"),
+            ("onnxruntime", "engines:ONNXRUNTIME", "ONNX Runtime's profile"),
+            ("trtexec", "engines:TRTEXEC", "trtexec --exportProfile and --exportTimes"),
+            ("openvino", "engines:OPENVINO", "OpenVINO's performance counters"),
+            ("summaries", "summaries:IMPORTER", "CSVs of nsys stats and of Nsight Compute"),
+            ("perf_sched", "perf_sched:IMPORTER", "perf sched record, as text of perf script"),
+        )
     },
 )
 

@@ -41,7 +41,7 @@ EXAMPLES = 3
 
 @dataclass(frozen=True)
 class Importer:
-    """One format: how it is recognised and read. Each module of this folder has one, a plug-in adds its own."""
+    """One format: how it is recognised and read. Those here lie in wings/trace/importers, a plug-in adds its own."""
 
     knows: Callable[[Path, bytes], bool]
     read: Callable[[Path], Trace]

@@ -16,7 +16,7 @@ from edgescope.tracing import importer as base
 from edgescope.tracing.importer import ImportedFile, clean, exact_ns, examples, indexed, kind_of_call, read
 from edgescope.tracing.salvage import Salvage
 from edgescope.wings.trace import export as trace_export
-from edgescope.wings.trace.importers import kineto, nsys, onnxruntime, openvino, perf_sched, trtexec
+from edgescope.wings.trace.importers import engines, kineto, nsys, perf_sched
 from nsys_files import Export, tid
 
 
@@ -449,7 +449,7 @@ def test_every_column_of_onnx_runtime(tmp_path):
         {**of("Node", "b_kernel_time", 4), "args": 5, "pid": None},
     ]
     path.write_text(json.dumps(events))
-    trace = onnxruntime.read(path)
+    trace = engines.read_ort(path)
     assert rows(trace, "process", "thread", "bytes") == [
         ("range", "model_run", 1000, 10_000, 7, 5, -1),
         ("op", "Conv n0", 2000, 4000, 7, 5, 64),
@@ -488,7 +488,7 @@ def test_times_of_openvinos_counters(tmp_path, unit, text, ns):
     path.write_text(
         HEAD.format(unit) + f"a;EXECUTED;Conv;x;{text};0\nb;NOT_RUN;Add;x;5;0\nc;EXECUTED;;x;1;0\n"
     )
-    trace = openvino.read(path)
+    trace = engines.read_openvino(path)
     found = [(r[1], r[3] - r[2]) for r in rows(trace)]
     assert found[:-1] == ([] if ns is None else [("Conv a", ns)]) and found[-1][0] == "c"
     assert (trace.facts.get("left_out") == {"layers have no time that can be read": 1}) is (ns is None)
@@ -506,11 +506,11 @@ def test_a_report_of_openvino_may_be_repeated_and_its_unit_is_known(tmp_path):
         + head
         + "a\tEXECUTED\tConv\tx\t2\t0\nTotal\tEXECUTED\t\t\t3\t3\n"
     )
-    assert [r[2:] for r in rows(openvino.read(path))] == [(0, 10**6), (10**6, 3 * 10**6)]
+    assert [r[2:] for r in rows(engines.read_openvino(path))] == [(0, 10**6), (10**6, 3 * 10**6)]
     for text in (HEAD.format(" (h)") + "a;EXECUTED;Conv;x;1;0\n", HEAD.format("") + "a;NOT_RUN;Conv;x;1;0\n"):
         path.write_text(text)
         with pytest.raises(UsageError) as refused:
-            openvino.read(path)
+            engines.read_openvino(path)
         assert refused.value.code == "E-PROF-1"
 
 
@@ -531,7 +531,7 @@ def test_every_column_of_trtexecs_times(tmp_path):
     path = tmp_path / "times.json"
     one, two = row(0, 1, 2, 3, 4, 6, 6, 7), row(10, 11, 12, 13, 14, 16, 16, None)
     path.write_text(json.dumps([one, two]) + json.dumps([one]))
-    trace = trtexec.read(path)
+    trace = engines.read_trtexec(path)
     ms = 10**6
     got = [
         (k, n, a / ms, b / ms, *rest)
@@ -555,11 +555,11 @@ def test_layers_of_trtexec_lie_end_to_end_and_runs_are_counted(tmp_path):
     path = tmp_path / "layers.json"
     run = [{"count": 40}, {"name": "a", "averageMs": 0.5}, {"name": "b", "averageMs": 0.25}]
     path.write_text(json.dumps(run))
-    one = trtexec.read(path)
+    one = engines.read_trtexec(path)
     assert rows(one) == [("op", "a", 0, 500_000), ("op", "b", 500_000, 750_000)]
     assert one.facts == {"inferences": 40, "averaged": True} and [n.code for n in one.notes] == ["I-PROF-2"]
     path.write_text(json.dumps(run) + json.dumps([{"count": 2}, {"name": "a", "averageMs": "x"}]))
-    two = trtexec.read(path)
+    two = engines.read_trtexec(path)
     assert two.facts["inferences"] == 42 and len(two.spans) == 2
     assert [n.code for n in two.notes] == ["W-PROF-16", "I-PROF-7", "I-PROF-2"]
 
@@ -654,10 +654,9 @@ def test_rows_of_a_damaged_array(text, found, lost, first, ended):
     ],
 )
 def test_each_format_is_known_by_its_beginning_alone(tmp_path, head, name):
-    modules = {
-        m.__name__.rpartition(".")[2]: m for m in (nsys, kineto, onnxruntime, openvino, trtexec, perf_sched)
-    }
-    assert [n for n, m in modules.items() if m.knows(tmp_path, head)] == ([name] if name else [])
+    own = {m.__name__.rpartition(".")[2]: m.IMPORTER for m in (nsys, kineto, perf_sched)}
+    own |= {"onnxruntime": engines.ONNXRUNTIME, "openvino": engines.OPENVINO, "trtexec": engines.TRTEXEC}
+    assert [n for n, one in own.items() if one.knows(tmp_path, head)] == ([name] if name else [])
 
 
 def test_what_is_written_for_perfetto_is_read_back_and_has_its_tracks(tmp_path):
@@ -715,7 +714,7 @@ def test_what_is_written_for_perfetto_is_read_back_and_has_its_tracks(tmp_path):
     ],
 )
 def test_a_time_of_a_report_of_openvino(text, ns):
-    assert openvino._ns(text, 1000) == ns
+    assert engines._reported_ns(text, 1000) == ns
 
 
 def test_a_packed_file_whose_check_fails_is_damaged_though_all_of_it_is_there(tmp_path):
