@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from edgescope.errors import UsageError
+from edgescope.wings.energy.meter_columns import Clock, clock
 from edgescope.wings.energy.meter_table import Dialect, Table
-from edgescope.wings.energy.meter_time import Clock, clock
 
 DAY = 86_400.0
 

@@ -21,10 +21,21 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.run.energy_integral import Floats
 from edgescope.errors import Message
+from edgescope.wings.energy.meter_columns import (
+    DAY_S,
+    WORDS,
+    Clock,
+    clock,
+    column,
+    heading,
+    is_unit,
+    only,
+    place,
+    rank,
+    words,
+)
 from edgescope.wings.energy.meter_table import Dialect, Table, refused
 from edgescope.wings.energy.meter_table import read as read_table
-from edgescope.wings.energy.meter_time import DAY_S, Clock, clock
-from edgescope.wings.energy.meter_units import WORDS, column, heading, is_unit, only, place, rank, words
 
 DEVICES = {"index", "gpu", "uuid", "pci", "device", "serial", "card", "host", "node", "board"}
 """Words of columns whose values are devices beside each other: their power adds up."""

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from edgescope.errors import UsageError
-from edgescope.wings.energy.meter_table import Dialect, Table
-from edgescope.wings.energy.meter_units import (
+from edgescope.wings.energy.meter_columns import (
     column,
     columns,
     heading,
@@ -18,6 +17,7 @@ from edgescope.wings.energy.meter_units import (
     unit,
     units_in,
 )
+from edgescope.wings.energy.meter_table import Dialect, Table
 
 
 def table(head: list[str], *rows: list[str], below: tuple[str, ...] = (), delimiter: str = ",") -> Table:
