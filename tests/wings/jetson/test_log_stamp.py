@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from edgescope.wings.jetson.log_stamp import DAY_S, board, stamp
+from edgescope.wings.jetson.tegrastats_line import DAY_S, board_stamp, logger_stamp
 
 DAY = datetime(2026, 11, 23, 3, 8, 1)
 SINCE_1970 = DAY.replace(tzinfo=timezone.utc).timestamp()
@@ -38,7 +38,7 @@ OWN, BOARD, OF_DAY, START = (
     ],
 )
 def test_a_date_is_seconds_since_1970(text, seconds, clock, exact, period_s):
-    found = stamp(text)
+    found = logger_stamp(text)
     assert found.seconds == pytest.approx(SINCE_1970 + seconds, abs=1e-6)
     assert (found.clock, found.exact, found.period_s) == (clock, exact, period_s) and found.when is not None
 
@@ -55,7 +55,7 @@ def test_a_date_is_seconds_since_1970(text, seconds, clock, exact, period_s):
     ],
 )
 def test_a_time_without_a_year_or_a_date_begins_anew(text, seconds, clock, exact, period_s):
-    found = stamp(text)
+    found = logger_stamp(text)
     begin = datetime(2000, 1, 1, tzinfo=timezone.utc).timestamp() if clock == OWN else 0.0
     assert found.seconds - begin == pytest.approx(seconds)
     assert (found.clock, found.exact, found.period_s, found.when) == (clock, exact, period_s, None)
@@ -63,15 +63,16 @@ def test_a_time_without_a_year_or_a_date_begins_anew(text, seconds, clock, exact
 
 def test_a_year_that_the_line_says_is_the_loggers_too():
     assert (
-        stamp("Nov 23 03:08:01 ", 2026).when == DAY and stamp("Nov 23 03:08:01 2025 ", 2026).when.year == 2025
+        logger_stamp("Nov 23 03:08:01 ", 2026).when == DAY
+        and logger_stamp("Nov 23 03:08:01 2025 ", 2026).when.year == 2025
     )
 
 
 def test_a_zone_is_kept_with_the_date():
-    found = stamp("2026-11-23T03:08:01+01:30 ").when
+    found = logger_stamp("2026-11-23T03:08:01+01:30 ").when
     assert found.utcoffset() == timedelta(minutes=90) and found.replace(tzinfo=None) == DAY
-    assert stamp("2026-11-23T03:08:01-01:30 ").when.utcoffset() == timedelta(minutes=-90)
-    assert stamp("2026-11-23T03:08:01 ").when.tzinfo is None
+    assert logger_stamp("2026-11-23T03:08:01-01:30 ").when.utcoffset() == timedelta(minutes=-90)
+    assert logger_stamp("2026-11-23T03:08:01 ").when.tzinfo is None
 
 
 @pytest.mark.parametrize(
@@ -89,9 +90,9 @@ def test_a_zone_is_kept_with_the_date():
     ],
 )
 def test_what_is_no_time_has_none(text):
-    assert stamp(text) is None
+    assert logger_stamp(text) is None
 
 
 def test_the_boards_own_date_is_whole_seconds():
-    found = board(DAY)
+    found = board_stamp(DAY)
     assert (found.seconds, found.clock, found.exact, found.when) == (SINCE_1970, BOARD, False, DAY)

@@ -4,10 +4,10 @@
     log = read("run.log.gz", interval_s=0.1)   # otherwise there is no time in a line: say the interval
     python -m edgescope.wings.jetson.tegrastats_log run.log > run.csv    # a column a channel; also a --meter log
 
-A logger's time (journald, `ts`, a CSV file: `_log_stamp` names the forms) counts for more than the board's, which is in
-whole seconds and of no stated zone. Lines that share a whole second are spread over it, since ten lines are not one
-moment. Time never runs backwards here: if the clock was set back, the next line follows one interval later; if it
-leaps ahead, the board may have slept, so the gap stays. Both are reported.
+A logger's time (tegrastats_line.py names the forms) counts for more than the board's, which is in whole seconds and of
+no stated zone. Lines that share a whole second are spread over it, since ten lines are not one moment. Time never runs
+backwards here: if the clock was set back, the next line follows one interval later; if it leaps ahead, the board may
+have slept, so the gap stays. Both are reported.
 
 Lines that another program printed (stderr, a shell) are counted and left out. In a line that was cut off, a possible
 half number or half name is left out, because it would look like a whole one.
@@ -30,9 +30,8 @@ from typing import TextIO
 
 from edgescope.devices.base import ChannelSpec, Value
 from edgescope.errors import DeviceError, EdgescopeError, UsageError
-from edgescope.wings.jetson.log_stamp import Stamp
 from edgescope.wings.jetson.tegrastats import spec_of
-from edgescope.wings.jetson.tegrastats_line import Line, parse
+from edgescope.wings.jetson.tegrastats_line import Line, Stamp, parse
 
 Row = tuple[str, int, Value]
 

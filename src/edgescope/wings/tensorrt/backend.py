@@ -12,14 +12,17 @@ device-resident inputs, no capture and no device events, allocate in their runne
 version differences that are handled and tested here, and every old board would need an old release.
 
 `Options` holds a trial's options besides precision and batch, checked before anything is built.
+`Target` is the GPU that an engine is built for: this machine's, or one that is named where the library builds without
+it. What that GPU cannot do is refused before anything is exported or built.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -30,19 +33,18 @@ from numpy.typing import NDArray
 
 from edgescope import cache
 from edgescope.artifacts import onnx_export
-from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS, onnx_file
+from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS, onnx_file, refuse
 from edgescope.backends import cudart
 from edgescope.backends.base import Artifact, Phases, Spec, checked, counted, precision_of
-from edgescope.errors import DeviceError, UnsupportedError, UsageError
+from edgescope.errors import DeviceError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model
-from edgescope.records import Effective
-from edgescope.wings.tensorrt import about, build, engine_file, library, target
+from edgescope.records import Effective, Json
+from edgescope.wings.tensorrt import about, build, engine_file, library
 from edgescope.wings.tensorrt import api_types as types
 from edgescope.wings.tensorrt import layers as _trt_layers
 from edgescope.wings.tensorrt.engine_file import EngineFacts
 from edgescope.wings.tensorrt.execution import Lane, open_io
-from edgescope.wings.tensorrt.library import trt
-from edgescope.wings.tensorrt.target import Target
+from edgescope.wings.tensorrt.library import FULL_VERSION, trt
 
 OPTIONS = {
     "workspace_mb": "scratch memory kernels may use (all)",
@@ -227,8 +229,8 @@ class TensorRt(about.AboutTensorRt):
         options = Options.of(spec)
         if not spec.place.cuda:
             raise UnsupportedError("E-TRT-1", f"TensorRT does not run on {spec.device}", fix="--device cuda")
-        goal = target.of(options.compute_capability)
-        target.require(spec, options.dla, goal)
+        goal = target_of(options.compute_capability)
+        _require(spec, options.dla, goal)
         opset = onnx_export.opset_for(".".join(map(str, library.API)))
         recipe = about.int8_recipe(model, spec)
         onnx = onnx_file(model, _file_precision(spec.precision), folder, opset=opset, **recipe)
@@ -242,7 +244,7 @@ class TensorRt(about.AboutTensorRt):
         """Return a session over the engine; UnsupportedError if it was built elsewhere."""
         assert artifact.path is not None
         options, log = Options.of(artifact.spec), types.fresh_log()
-        board = target.loads(options.compute_capability, str(artifact.path))
+        board = loading_on(options.compute_capability, str(artifact.path))
         engine_file.check(artifact.path, **asdict(board))
         trt.init_libnvinfer_plugins(log, "")
         runtime = trt.Runtime(log)
@@ -313,3 +315,108 @@ def _file_precision(precision: str) -> str:
     if precision == "int8":
         return "int8"
     return "fp16" if precision == "fp16" and library.API >= library.STRONGLY_TYPED else "fp32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The TensorRT and the GPU that decide whether an engine may run, as engine_file.check() takes them."""
+
+    tensorrt: str
+    compute_capability: str
+    device: str
+    """Name of the GPU and its board; '' of a named one, which need not be here."""
+
+
+def _this_gpu() -> Target:
+    """Return this machine's; DeviceError or UnavailableError if there is no GPU that CUDA can use."""
+    cuda = cudart.runtime()
+    return Target(
+        tensorrt=FULL_VERSION,
+        compute_capability=cuda.compute_capability(),
+        device=engine_file.gpu(cuda.device_name()),
+    )
+
+
+def target_of(named: str | None) -> Target:
+    """Return the target of the option `compute_capability`, None where it is not given.
+
+    UnsupportedError if this TensorRT does not build for it, or does not run on this machine's GPU.
+    """
+    if named is None:
+        found = _this_gpu()
+        if library.RUNS_ON and found.compute_capability not in library.RUNS_ON:
+            raise _does_not_run_on(found)
+        return found
+    if named not in library.BUILDS_FOR:
+        names = ", ".join(library.BUILDS_FOR)
+        raise UnsupportedError(
+            "E-TRT-18",
+            f"TensorRT {FULL_VERSION} does not build for a GPU of compute capability {named}",
+            evidence=f"it names {names}"
+            if names
+            else "it builds for the GPU that it finds, and for no other",
+            effect="No engine was built",
+            fix="one of those"
+            if names
+            else "leave --option compute_capability out, or pip install 'edgescope[rtx]'",
+        )
+    return Target(tensorrt=FULL_VERSION, compute_capability=named, device="")
+
+
+def _does_not_run_on(found: Target) -> UnsupportedError:
+    return UnsupportedError(
+        "E-TRT-17",
+        f"TensorRT {FULL_VERSION} does not run on compute capability {found.compute_capability} ({found.device})",
+        evidence=f"it names {', '.join(library.RUNS_ON)}",
+        effect="An engine could be built, but this GPU would not load it",
+        fix="--backend onnxruntime or torch_compile; or the full TensorRT, which runs there",
+    )
+
+
+def loading_on(named: str | None, path: str) -> Target:
+    """Return this machine's, to load an engine; UnsupportedError where a named GPU's was built and there is none."""
+    try:
+        return _this_gpu()
+    except (DeviceError, UnavailableError) as error:
+        if named is None:
+            raise
+        raise UnsupportedError(
+            "E-TRT-19",
+            f"the engine for compute capability {named} is built, and this machine has no GPU to run it",
+            evidence=f"{path}; {error.what}",
+            effect="Nothing was measured",
+            fix="copy it and its .json into the same folder of that machine's cache, and run the same command there",
+        ) from error
+
+
+def _require(spec: Spec, dla: int | None, goal: Target) -> None:
+    """Raise UnsupportedError for a precision or DLA core that the target's GPU does not have."""
+    if spec.precision not in build.PRECISIONS:
+        known = ", ".join(build.PRECISIONS)
+        raise refuse("tensorrt", spec.precision, f"it is built for {known} here", where=goal.device)
+    about.require("tensorrt", spec.precision, goal.compute_capability, goal.device)
+    able = _platform(goal)
+    if able.get(spec.precision) is False:
+        why = (
+            f"TensorRT {FULL_VERSION} finds no fast {spec.precision} kernels on compute capability "
+            f"{goal.compute_capability}"
+        )
+        raise refuse("tensorrt", spec.precision, why, where=f"this board ({goal.device})")
+    if dla is None:
+        return
+    if dla >= able["dla_cores"]:
+        raise build.no_dla(dla, able["dla_cores"], goal.device)
+    if spec.precision not in ("fp16", "int8"):
+        raise refuse(
+            "tensorrt", spec.precision, "a DLA core computes in fp16 and int8 only", where="a DLA core"
+        )
+
+
+def _platform(goal: Target) -> Mapping[str, Json]:
+    """Return the GPU's features, queried from TensorRT once, because that costs seconds and a builder's memory."""
+    name = f"platform-{cache.safe(FULL_VERSION)}-{goal.compute_capability}-{cache.safe(goal.device)}.json"
+    note = cache.folder("tensorrt") / name
+    if not note.is_file():
+        cache.write_json(note, build.platform())
+    found: Mapping[str, Json] = json.loads(note.read_text())
+    return found
