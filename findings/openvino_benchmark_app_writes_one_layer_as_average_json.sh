@@ -10,7 +10,7 @@
 # Seen: 2026-11-28, two cores of an x86_64 virtual machine:
 #       CSV: 7 layers, 5 of them executed; JSON: 1 layer, 0 of them executed, total 0.000 ms
 # What to do: `-report_type detailed_counters -json_stats`, which writes all layers of each request.
-# In edgescope: wings/trace/importers/openvino.py refuses the file and names that flag.
+# In edgescope: wings/trace/importers/engines.py refuses the file and names that flag.
 set -euo pipefail
 folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
 { python3 -m venv "$folder/venv" && "$folder/venv/bin/pip" install -q openvino==2026.4.1 numpy==2.4.6; } >&2 || exit 2

@@ -12,8 +12,8 @@ A line is a row of items; each has a name and a form:
     VDD_IN 4915mW/4915mW, GPU 467/467      power now and averaged since the start, mW with or without the unit;
                                            since R39 a maximum follows; a rail that idles may be below 0
 
-From R35 on the date comes first. A logger (journald, syslog, `ts`, `date`, Python's logging, docker, a CSV file) may have
-put its own time before the line, and then that counts:
+From R35 on the date comes first. A logger (journald, syslog, `ts`, `date`, Python's logging, docker, a CSV file) may
+have put its own time before the line, and then that counts:
 
     2026-11-23T03:08:01.123+00:00, 2026-11-23 03:08:01,123     a date, the year first
     Nov 23 03:08:01, Mon Nov 23 03:08:01 UTC 2026              syslog, ts, date
