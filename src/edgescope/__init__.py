@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from edgescope.study.grid import Study as Study
     from edgescope.verbs.compare import compare as compare
     from edgescope.verbs.sweep import sweep as sweep
-    from edgescope.wings.anomaly.watch import watch as watch
+    from edgescope.wings.anomaly.verb import watch as watch
     from edgescope.wings.capacity.verb import capacity as capacity
     from edgescope.wings.energy.verb import energy as energy
     from edgescope.wings.explain.verb import explain as explain

@@ -614,7 +614,7 @@ VERBS = Family(
         "anomaly": Entry(
             "edgescope.wings.anomaly.cli",
             summary="detect anomalies in video",
-            functions=("edgescope.wings.anomaly.watch:watch",),
+            functions=("edgescope.wings.anomaly.verb:watch",),
         ),
         "optimize": Entry(
             "edgescope.wings.optimize.cli",

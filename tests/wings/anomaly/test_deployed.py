@@ -16,7 +16,7 @@ from edgescope.wings.anomaly import detector  # noqa: E402
 from edgescope.wings.anomaly.detector import named  # noqa: E402
 from edgescope.wings.anomaly.heads import HEADS  # noqa: E402
 from edgescope.wings.anomaly.preparation import preparation  # noqa: E402
-from edgescope.wings.anomaly.watch import chain  # noqa: E402
+from edgescope.wings.anomaly.verb import chain  # noqa: E402
 from edgescope.wings.video.alarm import Rule  # noqa: E402
 from edgescope.wings.video.sources.file import File  # noqa: E402
 

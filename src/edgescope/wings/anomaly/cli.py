@@ -374,7 +374,7 @@ class Watch:
     @staticmethod
     def run(args: argparse.Namespace) -> int:
         """Watch until the stream ends or a signal comes; print the summary; return 1 if a part is missing."""
-        from edgescope.wings.anomaly.watch import chain
+        from edgescope.wings.anomaly.verb import chain
 
         return cli.run(args, chain)
 

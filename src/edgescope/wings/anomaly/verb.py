@@ -1,11 +1,13 @@
 """Detect anomalies in videos: make a set, extract features, train a detector, evaluate it.
 
-from edgescope.verbs import anomaly
+from edgescope.wings.anomaly import verb as anomaly
 
 anomaly.generate("videos")
 anomaly.extract("videos", "features", features="frames_lite0", backend="onnxruntime")
 anomaly.train("features", "detector.pt", head="rtfm")
 print(anomaly.evaluate("detector.pt", "features"))
+
+`edgescope.watch("film.mp4", detector="detector.pt")` watches a stream for anomalies and returns what was seen.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgescope.errors import Message, ModelError, UsageError
-from edgescope.records import Answer, Field, Json, Measured
+from edgescope.records import Answer, Field, Json, Measured, Scalar, Trial
 from edgescope.records.answers import figure_text
 from edgescope.records.codec import to_plain
 from edgescope.registry import need
@@ -32,6 +34,7 @@ from edgescope.wings.anomaly.generate import GeneratedSet
 if TYPE_CHECKING:
     from edgescope.fit import Epoch
     from edgescope.wings.anomaly.train import Recipe, Trained
+    from edgescope.wings.video.verb import Watched
 
 TORCH = "pip install 'edgescope[torch]'"
 Name = str | Path
@@ -236,3 +239,54 @@ def _columns(field: Field) -> dict[str, Any]:
     if isinstance(field, Measured):
         return {"value": field.value, "lo": field.lo, "hi": field.hi, "n": field.n, "unit": field.unit}
     return {"value": None, "lo": None, "hi": None, "n": None, "unit": "", "why": field.reason}
+
+
+def watch(source: str, **how: Any) -> Watched:
+    """Watch a stream until it ends, or for `seconds`; return its alarms and what was dropped or failed.
+
+    `detector` is a file of `edgescope anomaly train`, `rule` says when an alarm is raised
+    (`on=0.6,off=0.4,min_s=1,cooldown_s=10,smooth=3`). Further arguments are those of `chain` and of
+    edgescope.wings.video.verb.watch: sinks, seconds, tell, scored.
+    """
+    from edgescope.wings.video import verb as video
+
+    return video.watch(source, made=chain, **how)
+
+
+def chain(
+    source: str,
+    *,
+    detector: str | Path = "",
+    features: str = "",
+    rule: Any = "",
+    options: Mapping[str, Scalar] = {},
+    tell: Callable[[str], None] = lambda what: None,
+    **how: Any,
+) -> Trial:
+    """Return the trial whose pipeline watches `source` with a file of `edgescope anomaly train`.
+
+    The file says its networks, how frames are prepared, and its threshold. Without one, `features` and `head` are
+    networks of the zoo. `tell` is called with the score that raises an alarm, and where that comes from. Further
+    arguments are those of edgescope.wings.video.verb.chain.
+    """
+    from edgescope.wings.video import verb as video
+
+    own: float | None = None
+    features = features or video.FEATURES
+    if detector:
+        named = need("edgescope.wings.anomaly.detector:named", "a detector", "pip install 'edgescope[torch]'")
+        made = named(Path(detector))
+        given = {**options, **({"features": features} if features != video.FEATURES else {})}
+        for option, mine in {**made.options, "features": made.features.partition("@")[0]}.items():
+            if given.get(option, mine) != mine:
+                raise UsageError(
+                    "E-ANOMALY-19",
+                    f"{detector} was trained with {option}={mine}, not {given[option]}",
+                    effect="Its scores would mean nothing",
+                    fix=f"leave {option} out: the detector says it",
+                )
+        own, features, options = made.threshold, made.features, {**made.options, **options}
+        how["head"] = made.head
+    rule, origin = video.decided(rule, own, detector=bool(detector))  # a mistake in it is found first
+    tell(f"alarm at a score of {rule.on:.3g} ({origin})")
+    return video.chain(source, features=features, rule=rule, options=options, **how)
