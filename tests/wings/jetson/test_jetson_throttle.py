@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.devices.base import Unsupported
-from edgescope.wings.jetson.throttle import HeldClocks, JetsonThrottleWatch, pair
+from edgescope.wings.jetson.guards import HeldClocks, JetsonThrottleWatch, pair
 from fake_board import write
 
 ZONE = "sys/class/thermal/thermal_zone0"

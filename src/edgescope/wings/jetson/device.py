@@ -15,16 +15,15 @@ from edgescope.devices import clocks
 from edgescope.devices.base import Mode, SourceSpec
 from edgescope.devices.kernel_files import Fact
 from edgescope.wings.jetson import boards, nvpmodel, rails, tegrastats
-from edgescope.wings.jetson.guards import Fans
+from edgescope.wings.jetson.guards import Fans, JetsonThrottleWatch
 from edgescope.wings.jetson.soc import CpuClusters, Emc, Engines, Gpu
-from edgescope.wings.jetson.throttle import JetsonThrottleWatch
 
 _SOURCES = (
     ("rails:Rails", 1),
     ("soc:Gpu", 1),
     ("soc:Emc", 5),
     ("soc:CpuClusters", 5),
-    ("throttle:HeldClocks", 5),
+    ("guards:HeldClocks", 5),
     ("guards:Cooling", 5),
     ("guards:OverCurrent", 10),
     ("guards:Fans", 10),
