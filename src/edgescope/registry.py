@@ -271,7 +271,7 @@ BACKENDS = Family(
             "OpenVINO, its CPU, GPU and NPU plugins",
             ("cpu", "intel_gpu", "intel_npu"),
             engine="openvino",
-            about="edgescope.wings.openvino.about:AboutOpenVino",
+            about="edgescope.wings.openvino:AboutOpenVino",
         ),
         "tensorrt": Entry(
             "edgescope.wings.tensorrt.backend:TensorRt",
@@ -306,7 +306,7 @@ BACKENDS = Family(
             "edgescope.wings.litert.backend:LiteRt",
             "pip install 'edgescope[litert]'",
             "LiteRT (TensorFlow Lite) with XNNPACK",
-            about="edgescope.wings.litert.about:AboutLiteRt",
+            about="edgescope.wings.litert:AboutLiteRt",
         ),
     },
     check=lambda found: found.about and need(found.about, found.about, found.fix),

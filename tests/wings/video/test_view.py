@@ -7,8 +7,8 @@ import numpy as np
 from edgescope.commandline.screen import ASCII, BLOCKS
 from edgescope.wings.video.alarm import Alarm, Scored
 from edgescope.wings.video.annotated import PLOT_HIGH, alarm_picture
+from edgescope.wings.video.page import MARGIN, live_rows, score_plot, status
 from edgescope.wings.video.snippets import Snippet
-from edgescope.wings.video.view import MARGIN, plot, rows, status
 from watched_day import Planted, session
 
 
@@ -24,7 +24,7 @@ def text(row):
 
 
 def test_the_plot_is_as_high_as_the_score_and_the_threshold_is_a_line():
-    found = plot(scored([0.0, 0.5, 1.0]), 0.5, MARGIN + 3, 4, BLOCKS)
+    found = score_plot(scored([0.0, 0.5, 1.0]), 0.5, MARGIN + 3, 4, BLOCKS)
     assert [text(row)[MARGIN:] for row in found] == ["  █", "──█", " ██", " ██"]
     assert (
         text(found[0]).startswith(" 1.00") and text(found[1]).startswith(" 0.50") and "0.00" in text(found[3])
@@ -32,23 +32,23 @@ def test_the_plot_is_as_high_as_the_score_and_the_threshold_is_a_line():
 
 
 def test_what_is_older_than_the_plot_is_wide_is_left_out_and_nan_is_empty():
-    found = plot(scored([1.0, 1.0, math.nan, 1.0]), 0.5, MARGIN + 3, 1, ASCII)
+    found = score_plot(scored([1.0, 1.0, math.nan, 1.0]), 0.5, MARGIN + 3, 1, ASCII)
     assert text(found[0])[MARGIN:] == "#-#"
 
 
 def test_columns_during_an_alarm_are_red():
-    (row,) = plot(scored([1.0, 1.0, 1.0], alarmed={1}), 0.5, 40, 1, BLOCKS)
+    (row,) = score_plot(scored([1.0, 1.0, 1.0], alarmed={1}), 0.5, 40, 1, BLOCKS)
     assert [style for part, style in row[1:]] == ["", "bad", ""]
 
 
 def test_a_frame_fits_the_terminal_before_and_during_an_alarm():
     made, _ = session(0.02, 5.0, [Planted(30.0, 60.0)])
-    assert "waiting for the first snippet" in "\n".join(text(row) for row in rows(made, 80, 24))
+    assert "waiting for the first snippet" in "\n".join(text(row) for row in live_rows(made, 80, 24))
     made.run(lambda: made.counts.alarms > 0)
     for width, height in ((80, 24), (40, 12), (20, 5)):
-        drawn = [text(row) for row in rows(made, width, height)]
+        drawn = [text(row) for row in live_rows(made, width, height)]
         assert len(drawn) <= height and max(map(len, drawn)) <= width
-    whole = "\n".join(text(row) for row in rows(made, 200, 40))
+    whole = "\n".join(text(row) for row in live_rows(made, 200, 40))
     assert "watching camera:0" in whole and "alarm 1, camera 0" in whole and "age p50" in whole
     assert "1 alarm" in status(made) and "age" in status(made)
 

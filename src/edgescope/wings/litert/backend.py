@@ -43,8 +43,8 @@ from edgescope.errors import ModelError, UnsupportedError
 from edgescope.models.base import Batch, Model, TensorSpec
 from edgescope.records import Effective, Json
 from edgescope.registry import need
+from edgescope.wings.litert import AboutLiteRt
 from edgescope.wings.litert import tflite as tflite_export
-from edgescope.wings.litert.about import AboutLiteRt
 
 #: The operators that do nearly all multiplications of a network.
 HEAVY = {

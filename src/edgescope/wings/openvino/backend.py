@@ -43,7 +43,7 @@ from edgescope.backends.base import (
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model, TensorSpec, written
 from edgescope.records import Effective, Place
-from edgescope.wings.openvino.about import HINTS, AboutOpenVino
+from edgescope.wings.openvino import HINTS, AboutOpenVino
 
 #: Batches whose tensors a request keeps; the bench pool has fewer.
 REMEMBERED = 16

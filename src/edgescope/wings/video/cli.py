@@ -207,19 +207,19 @@ class _shown:
             self.thread.join()
 
     def _lines(self) -> None:
-        from edgescope.wings.video.view import status
+        from edgescope.wings.video.page import status
 
         while not self.done.wait(STATUS_S):
             print(status(self.session), flush=True)
 
     def _screen(self) -> None:
         from edgescope.commandline.screen import ASCII, BLOCKS, QUIT, Screen
-        from edgescope.wings.video.view import rows
+        from edgescope.wings.video.page import live_rows
 
         blocks = BLOCKS if (sys.stdout.encoding or "").lower().replace("-", "") == "utf8" else ASCII
         with Screen(os.environ) as screen:
             while not self.done.is_set():
-                screen.draw(rows(self.session, *screen.size(), blocks))
+                screen.draw(live_rows(self.session, *screen.size(), blocks))
                 if screen.key(1 / HZ) in QUIT:
                     self.stopped.asked.set()
 
@@ -240,6 +240,6 @@ def _scored(scored: Scored) -> None:
 
 
 def _line(event: Event) -> None:
-    from edgescope.wings.video.view import line
+    from edgescope.wings.video.page import event_line
 
-    print(line(event), flush=True)
+    print(event_line(event), flush=True)
