@@ -33,7 +33,8 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from edgescope.backends.pytorch import cuda, fold
+from edgescope.backends.pytorch import cuda
+from edgescope.backends.pytorch.module import folded
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.verify.measures import centred_l2
@@ -182,7 +183,7 @@ def variants(
 
     def plain(dtype: torch.dtype, *, layout: bool = True, folds: bool = False) -> nn.Module:
         module = model.module().eval()
-        module = fold.folded(module) if folds else module
+        module = folded(module) if folds else module
         module = module.to(device, dtype)
         return module.to(memory_format=last) if layout and last is not None else module
 

@@ -46,7 +46,7 @@ from facts import publish
 from PIL import Image
 
 from edgescope.errors import EdgescopeError, UsageError
-from edgescope.tracing.importer import read
+from edgescope.tracing import read
 from edgescope.wings.datasets import listed
 from edgescope.wings.energy import meter_log
 

@@ -37,7 +37,7 @@ from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.replay import materialise
 from edgescope.records import Json
 from edgescope.telemetry.sampler import Sampler
-from edgescope.tracing.importer import read
+from edgescope.tracing import read
 from edgescope.wings.jetson.device import JetsonDevice
 from edgescope.wings.monitor import frame
 from edgescope.wings.monitor.live import Monitor, Pace

@@ -514,14 +514,14 @@ DATA = Family(
     "edgescope.data",
     {
         "folder": Entry(
-            "edgescope.data.kinds:read_folder", summary="a folder of images, whose sub-folders are classes"
+            "edgescope.data.opening:read_folder", summary="a folder of images, whose sub-folders are classes"
         ),
         "csv": Entry("edgescope.wings.datasets.listed:read_csv", summary="a .csv of file,label"),
         "coco": Entry(
             "edgescope.wings.datasets.listed:read_coco",
             summary="COCO annotations (.json) beside their images",
         ),
-        "npz": Entry("edgescope.data.kinds:read_npz", summary="a .npz of arrays by input name, and labels"),
+        "npz": Entry("edgescope.data.opening:read_npz", summary="a .npz of arrays by input name, and labels"),
         "npy": Entry("edgescope.wings.datasets.arrays:read_npy", summary="a folder of .npy files"),
         "datasets": Entry(
             "edgescope.wings.datasets.arrays:read_hugging_face",
@@ -529,7 +529,7 @@ DATA = Family(
             "a folder that Hugging Face's datasets saved",
         ),
         "loader": Entry(
-            "edgescope.data.kinds:read_callable", summary="module:callable returning an iterable"
+            "edgescope.data.opening:read_callable", summary="module:callable returning an iterable"
         ),
     },
 )

@@ -177,31 +177,31 @@ def test_folding_keeps_the_function(monkeypatch):
     """The rewriting itself, with stand-ins for cuDNN's kernels; the kernels are tested on a GPU above."""
     import torch
 
-    from edgescope.backends.pytorch import fold
+    from edgescope.backends.pytorch import module as shared
 
     conv = torch.nn.Conv2d.forward
-    monkeypatch.setattr(fold.ConvRelu, "forward", lambda self, x: torch.relu(conv(self, x)))
-    monkeypatch.setattr(fold.ConvAddRelu, "forward", lambda self, x, r: torch.relu(conv(self, x) + r))
+    monkeypatch.setattr(shared.ConvRelu, "forward", lambda self, x: torch.relu(conv(self, x)))
+    monkeypatch.setattr(shared.ConvAddRelu, "forward", lambda self, x, r: torch.relu(conv(self, x) + r))
     given = torch.from_numpy(inputs(5)["input"])
     for name, relus, residuals in (("resnet50", 33, 16), ("squeezenet1_1", 26, 0), ("densenet121", 59, 0)):
         module = zoo.get(name).module()
-        changed = fold.folded(module)
+        changed = shared.folded(module)
         kinds = [type(m).__name__ for m in changed.modules()]
         assert (kinds.count("ConvRelu"), kinds.count("ConvAddRelu")) == (relus, residuals)
         with torch.inference_mode():
             wanted, got = module(given), changed(given)
         assert float((got - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
-    assert not any(isinstance(m, fold.ConvRelu | fold.ConvAddRelu) for m in module.modules())
+    assert not any(isinstance(m, shared.ConvRelu | shared.ConvAddRelu) for m in module.modules())
 
 
 def test_a_network_that_cannot_be_traced_is_not_folded():
     import torch
 
-    from edgescope.backends.pytorch import fold
+    from edgescope.backends.pytorch import module as shared
 
     class Branching(torch.nn.Module):
         def forward(self, x):
             return x if x.sum() > 0 else -x
 
     with pytest.raises(UnsupportedError, match="E-FOLD-1"):
-        fold.folded(Branching())
+        shared.folded(Branching())

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from edgescope.backends.pytorch import fold
+from edgescope.backends.pytorch import module as shared
 from edgescope.errors import UnsupportedError
 
 
@@ -107,12 +107,12 @@ CASES = [
 def test_folding_keeps_what_is_computed(net, relus, residuals):
     module = net().eval()
     given = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
-    changed = fold.folded(module)
+    changed = shared.folded(module)
     kinds = [type(m) for m in changed.modules()]
     with torch.inference_mode():
         wanted, got = module(given.clone()), changed(given.clone())
     torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
-    assert (kinds.count(fold.ConvRelu), kinds.count(fold.ConvAddRelu)) == (relus, residuals)
+    assert (kinds.count(shared.ConvRelu), kinds.count(shared.ConvAddRelu)) == (relus, residuals)
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -120,7 +120,7 @@ def test_folding_keeps_what_is_computed(net, relus, residuals):
 def test_the_shape_a_residual_must_have(size, padding, dilation, stride):
     conv = nn.Conv2d(3, 6, size, stride, padding, dilation)
     given = torch.zeros(2, 3, 13, 10)
-    assert fold._out_shape(conv, given) == tuple(conv(given).shape)
+    assert shared._out_shape(conv, given) == tuple(conv(given).shape)
 
 
 def test_a_layer_normalised_in_two_places_is_refused():
@@ -129,14 +129,14 @@ def test_a_layer_normalised_in_two_places_is_refused():
             return self.norm(self.a(self.norm(self.a(x))))
 
     with pytest.raises(UnsupportedError, match=r"E-FOLD-1.*a is called 2 times.*leave --option fold out"):
-        fold.folded(Shared())
+        shared.folded(Shared())
 
 
 def test_what_goes_wrong_while_rewriting_is_the_same_error(monkeypatch):
     def breaks(*_):
         raise RuntimeError("node is used by others")
 
-    monkeypatch.setattr(fold, "_fuse", breaks)
+    monkeypatch.setattr(shared, "_fuse", breaks)
     with pytest.raises(UnsupportedError, match=r"E-FOLD-1.*node is used by others") as caught:
-        fold.folded(Plain())
+        shared.folded(Plain())
     assert isinstance(caught.value.__cause__, RuntimeError)

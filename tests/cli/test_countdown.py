@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgescope.commandline.progress import EVERY_S, Countdown
+from edgescope.commandline.context import EVERY_S, Countdown
 
 
 class Clock:

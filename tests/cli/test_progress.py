@@ -8,7 +8,6 @@ import time
 import pytest
 
 from edgescope.cli.main import main
-from edgescope.commandline import progress
 from edgescope.process import said as live
 from edgescope.store.results import Store
 from making import result
@@ -20,7 +19,7 @@ class Terminal(io.StringIO):
 
 
 def test_it_is_one_line_where_there_is_no_terminal(capsys):
-    with progress.waiting("reading"):
+    with live.waiting("reading"):
         pass
     assert capsys.readouterr().err == "reading ...\n"
 
@@ -28,8 +27,8 @@ def test_it_is_one_line_where_there_is_no_terminal(capsys):
 def test_it_counts_on_a_terminal_and_leaves_nothing(monkeypatch):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "TICK_S", 0.01)
-    with pytest.raises(KeyboardInterrupt), progress.waiting("reading"):
+    monkeypatch.setattr(live, "TICK_S", 0.01)
+    with pytest.raises(KeyboardInterrupt), live.waiting("reading"):
         deadline = time.monotonic() + 20
         while screen.getvalue().count("reading ...") < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -42,7 +41,7 @@ def test_a_line_that_is_drawn_again_never_takes_two_rows(monkeypatch):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("COLUMNS", "50")
-    with progress.waiting("word " * 30):
+    with live.waiting("word " * 30):
         deadline = time.monotonic() + 20
         while "... 0 s" not in screen.getvalue() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -53,9 +52,9 @@ def test_a_line_that_is_drawn_again_never_takes_two_rows(monkeypatch):
 def test_a_line_beside_it_stands_in_its_place(monkeypatch):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    progress.say("before")
-    with progress.waiting("reading"):
-        progress.say("a step")
+    live.say("before")
+    with live.waiting("reading"):
+        live.say("a step")
     assert screen.getvalue().startswith("before\n") and "\r\x1b[Ka step\n" in screen.getvalue()
 
 
@@ -76,9 +75,9 @@ def test_a_report_says_what_it_does_and_refuses_a_bad_name_before_it_reads(tmp_p
 def test_a_line_from_the_measuring_process_stands_in_place_of_the_text(monkeypatch):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "TICK_S", 0.01)
+    monkeypatch.setattr(live, "TICK_S", 0.01)
     live.tell_watcher("nobody waits")
-    with progress.waiting("measuring", live=True):
+    with live.waiting("measuring", live=True):
         child = [
             sys.executable,
             "-c",
@@ -95,9 +94,9 @@ def test_a_line_from_the_measuring_process_stands_in_place_of_the_text(monkeypat
 def test_of_two_lines_only_the_inner_one_is_drawn(monkeypatch):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "TICK_S", 0.01)
-    with progress.waiting("outer"):
-        with progress.waiting("inner"):
+    monkeypatch.setattr(live, "TICK_S", 0.01)
+    with live.waiting("outer"):
+        with live.waiting("inner"):
             time.sleep(0.05)
             begun = screen.tell()
             time.sleep(0.1)
@@ -110,8 +109,8 @@ def test_of_two_lines_only_the_inner_one_is_drawn(monkeypatch):
 
 
 def test_a_block_that_ends_soon_has_no_line_where_it_is_patient(capsys):
-    with progress.waiting("reading t.json", patience_s=30):
+    with live.waiting("reading t.json", patience_s=30):
         pass
-    with progress.waiting("reading u.json", patience_s=0.01):
+    with live.waiting("reading u.json", patience_s=0.01):
         time.sleep(0.3)
     assert capsys.readouterr().err == "reading u.json ...\n"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgescope.data import kinds
+from edgescope.data import opening
 from edgescope.errors import UsageError
 from edgescope.wings.datasets import arrays
 
@@ -34,7 +34,7 @@ def test_class_folders_without_an_image_are_named_up_to_five(tmp_path, empty, no
     root = touched(tmp_path, "cat/1.png", "dog/2.jpg")
     for name in empty:
         (tmp_path / name).mkdir()
-    found = kinds.read_folder(root)
+    found = opening.read_folder(root)
     assert [(r.name, r.label) for r in found.records] == [("cat/1.png", "cat"), ("dog/2.jpg", "dog")]
     assert found.notes == note and found.classes == ("cat", "dog", *empty)
 
@@ -42,22 +42,22 @@ def test_class_folders_without_an_image_are_named_up_to_five(tmp_path, empty, no
 def test_empty_folders_beside_images_without_a_class_are_nothing(tmp_path):
     root = touched(tmp_path, "1.png", "2.png")
     (tmp_path / "mist").mkdir()
-    found = kinds.read_folder(root)
+    found = opening.read_folder(root)
     assert found.notes == () and [r.label for r in found.records] == [None, None]
 
 
 def test_a_folder_without_images(tmp_path):
     with pytest.raises(UsageError, match="E-DATASET-1:"):
-        kinds.read_folder(touched(tmp_path, "a.txt"))
+        opening.read_folder(touched(tmp_path, "a.txt"))
 
 
 @pytest.mark.parametrize("name", ["preprocess.toml", "preprocess.json", "preprocessor_config.json"])
 def test_the_rules_beside_the_images_are_theirs(tmp_path, name):
     root = touched(tmp_path, "train/cat/1.png", "val/cat/2.png", "val/dog/3.png", name)
-    assert kinds.read_folder(root).rules == str(tmp_path / name)
+    assert opening.read_folder(root).rules == str(tmp_path / name)
     touched(tmp_path, f"val/{name}")
-    assert kinds.read_folder(root).rules == str(tmp_path / "val" / name)
-    assert kinds.rules(tmp_path / "train") == ""
+    assert opening.read_folder(root).rules == str(tmp_path / "val" / name)
+    assert opening.rules(tmp_path / "train") == ""
 
 
 def save_arrays(root, **files):

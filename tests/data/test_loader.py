@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgescope.data import kinds
+from edgescope.data import opening
 from edgescope.errors import UsageError
 
 
 def read(items):
     """Return (arrays by name, label) of each sample that is kept."""
-    found = kinds.read_npz(str(kinds.materialised(items)))
+    found = opening.read_npz(str(opening.materialised(items)))
     return [({k: v.tolist() for k, v in r.load().items()}, r.label) for r in found.records]
 
 
 def refused(items):
     with pytest.raises(UsageError) as caught:
-        kinds.materialised(items)
+        opening.materialised(items)
     return caught.value.code, caught.value.what, caught.value.evidence
 
 
@@ -56,7 +56,7 @@ class Tensor:
     ],
 )  # fmt: skip
 def test_an_item_is_an_input_a_pair_or_a_batch(item, samples):
-    got = [({k: v.tolist() for k, v in a.items()}, _plain(label)) for a, label in kinds._samples(item)]
+    got = [({k: v.tolist() for k, v in a.items()}, _plain(label)) for a, label in opening._samples(item)]
     assert got == samples
 
 
@@ -71,7 +71,7 @@ def test_a_picture_is_read_in_colour():
 
 @pytest.mark.parametrize("item", [{3: np.ones(1)}, np.ones(1)])
 def test_names_are_words(item):
-    assert list(next(iter(kinds._samples(item)))[0]) == ["3" if isinstance(item, dict) else "input"]
+    assert list(next(iter(opening._samples(item)))[0]) == ["3" if isinstance(item, dict) else "input"]
 
 
 def test_labels_are_kept_where_all_have_one():
@@ -81,7 +81,7 @@ def test_labels_are_kept_where_all_have_one():
 
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_no_more_is_taken_than_is_used(monkeypatch, size):
-    monkeypatch.setattr(kinds, "MOST", 5)
+    monkeypatch.setattr(opening, "MOST", 5)
     given = []
 
     def batches():
@@ -120,23 +120,23 @@ def test_what_the_users_code_raises_is_told_with_what_it_gave_before():
 
 
 def test_the_same_samples_are_kept_once(monkeypatch):
-    first = kinds.materialised([np.ones(2)], "a name/of:it")
+    first = opening.materialised([np.ones(2)], "a name/of:it")
     before = first.stat().st_mtime_ns
-    assert kinds.materialised([np.ones(2)], "a name/of:it") == first and first.stat().st_mtime_ns == before
-    assert kinds.materialised([np.zeros(2)], "a name/of:it") != first
+    assert opening.materialised([np.ones(2)], "a name/of:it") == first and first.stat().st_mtime_ns == before
+    assert opening.materialised([np.zeros(2)], "a name/of:it") != first
 
 
 def test_a_module_of_the_folder_that_one_is_in_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
     (tmp_path / "own_31.py").write_text("def give():\n    return [1.0, 2.0]\nnumber = 3\n")
-    found = kinds.read_callable("own_31:give")
+    found = opening.read_callable("own_31:give")
     assert [r.load()["input"].item() for r in found.records] == [1, 2]
-    assert sys.path[0] == str(tmp_path) and kinds.read_npz(found.copy).records[1].load()["input"] == 2
-    kinds.read_callable("own_31:give")
+    assert sys.path[0] == str(tmp_path) and opening.read_npz(found.copy).records[1].load()["input"] == 2
+    opening.read_callable("own_31:give")
     assert sys.path.count(str(tmp_path)) == 1
     for name in ("own_31:nothing", "own_31:number", "none_31:give"):
         with pytest.raises(UsageError) as caught:
-            kinds.read_callable(name)
+            opening.read_callable(name)
         assert caught.value.what == f"the loader {name} cannot be called"
     sys.modules.pop("own_31")

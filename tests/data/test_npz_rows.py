@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgescope.data import kinds
+from edgescope.data import opening
 from edgescope.errors import UsageError
 
 X = np.arange(8.0).reshape(4, 2)
@@ -11,12 +11,12 @@ X = np.arange(8.0).reshape(4, 2)
 
 def refused(arrays):
     with pytest.raises(UsageError) as caught:
-        kinds.rows(arrays, "folder/a.npz")
+        opening.rows(arrays, "folder/a.npz")
     return caught.value.code, caught.value.evidence
 
 
 def labels_of(given, key="labels"):
-    found = kinds.rows({"x": X, key: np.asarray(given)}, "a.npz")
+    found = opening.rows({"x": X, key: np.asarray(given)}, "a.npz")
     return [r.label for r in found.records], found
 
 
@@ -32,9 +32,9 @@ def test_rows_are_inputs_with_labels(key):
 
 
 def test_one_array_is_the_input_whatever_it_is_called():
-    found = kinds.rows({"y": X}, "a.npz")
+    found = opening.rows({"y": X}, "a.npz")
     assert [list(r.load()["y"]) for r in found.records] == X.tolist() and found.records[0].label is None
-    found = kinds.rows({"y": X, "labels": np.arange(4)}, "a.npz")
+    found = opening.rows({"y": X, "labels": np.arange(4)}, "a.npz")
     assert list(found.records[0].load()) == ["y"] and found.records[3].label == 3
 
 
@@ -64,7 +64,7 @@ def test_boxes_end_where_rows_are_not_numbers(columns):
     boxes = np.full((4, 2, columns), np.nan)
     boxes[1, 0], boxes[2] = np.arange(columns), 7
     boxes[3, 1, :-1] = 3
-    found = kinds.rows({"x": X, "boxes": boxes}, "a.npz")
+    found = opening.rows({"x": X, "boxes": boxes}, "a.npz")
     assert [r.boxes.tolist() for r in found.records] == [
         [],
         [list(range(columns))],
@@ -72,7 +72,7 @@ def test_boxes_end_where_rows_are_not_numbers(columns):
         [],
     ]
     assert found.records[0].boxes.dtype == np.float32 and list(found.records[0].load()) == ["x"]
-    assert kinds.rows({"x": X}, "a.npz").records[0].boxes is None
+    assert opening.rows({"x": X}, "a.npz").records[0].boxes is None
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path, content):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UsageError) as caught:
-        kinds.read_npz(str(path))
+        opening.read_npz(str(path))
     assert caught.value.code == "E-DATASET-11" and caught.value.evidence.startswith("it cannot be read: ")
     assert caught.value.what == "a.npz is no data set"
 
@@ -146,9 +146,9 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path, content):
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_file_is_read_by_its_name(tmp_path, size):
     np.savez(tmp_path / "a.npz", x=X[:size], labels=np.arange(size))
-    found = kinds.read_npz(str(tmp_path / "a.npz"))
+    found = opening.read_npz(str(tmp_path / "a.npz"))
     assert [(r.name, r.label) for r in found.records] == [(f"row {i} of a.npz", i) for i in range(size)]
     whole = (tmp_path / "a.npz").read_bytes()
     (tmp_path / "a.npz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UsageError, match="E-DATASET-11"):
-        kinds.read_npz(str(tmp_path / "a.npz"))
+        opening.read_npz(str(tmp_path / "a.npz"))

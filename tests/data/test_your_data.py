@@ -12,7 +12,7 @@ from data_sets import SIDE, classifier, coco, folder, picture
 from edgescope import cache
 from edgescope.bench.parts import HERE
 from edgescope.data import dataset_model, opening, preprocessing
-from edgescope.data import kinds as folders
+from edgescope.data import opening as folders
 from edgescope.data.base import Record, content_of
 from edgescope.data.dataset_model import with_data
 from edgescope.data.samples import split
@@ -146,14 +146,14 @@ def test_a_networks_own_config_says_it(tmp_path):
 
 
 def test_a_network_of_timms_carries_its_config():
-    from edgescope.models.user import factory
+    from edgescope.models.user import calling
 
     class Network:
         default_cfg: ClassVar = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "crop_pct": 0.9, "url": "x"}
 
-    assert factory.config_of(Network()) == {"mean": (0.5,) * 3, "std": (0.5,) * 3, "crop_pct": 0.9}
+    assert calling.config_of(Network()) == {"mean": (0.5,) * 3, "std": (0.5,) * 3, "crop_pct": 0.9}
     Network.default_cfg = {}
-    assert factory.config_of(Network()) is None
+    assert calling.config_of(Network()) is None
 
 
 def test_both_layouts_and_bytes(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgescope.data import kinds, opening
+from edgescope.data import opening
 from edgescope.data.samples import number
 from edgescope.errors import UsageError
 from edgescope.verify.measures import TopK
@@ -13,7 +13,7 @@ INPUTS = np.random.default_rng(0).random((24, 3, 8, 8), dtype=np.float32)
 
 
 def read(labels, **others):
-    return kinds.rows({"x": INPUTS, "labels": labels, **others}, "d.npz")
+    return opening.rows({"x": INPUTS, "labels": labels, **others}, "d.npz")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_labels_that_are_no_numbers_are_refused(labels):
 @pytest.mark.parametrize("boxes", [np.zeros((24, 5)), np.zeros((24, 2, 4)), np.zeros((24, 2, 7))])
 def test_boxes_of_another_form_are_refused(boxes):
     with pytest.raises(UsageError) as error:
-        kinds.rows({"x": INPUTS, "boxes": boxes}, "d.npz")
+        opening.rows({"x": INPUTS, "boxes": boxes}, "d.npz")
     assert error.value.code == "E-DATASET-11"
 
 

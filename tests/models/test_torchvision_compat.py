@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from edgescope.errors import UnavailableError  # noqa: E402
-from edgescope.models.boxes.decoder import suppressed  # noqa: E402
+from edgescope.models.boxes import suppressed  # noqa: E402
 from edgescope.models.image import torchvision_compat  # noqa: E402
 
 
@@ -61,7 +61,7 @@ def test_a_module_of_ones_own_may_import_timm(tmp_path, monkeypatch):
         "def net():\n"
         "    return timm.create_model('test_efficientnet'), torch.zeros(1, 3, 160, 160)\n"
     )
-    code = "from edgescope.models.user.factory import describe; print(describe('mynet:net')['params'] > 0)"
+    code = "from edgescope.models.user.calling import describe; print(describe('mynet:net')['params'] > 0)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -36,7 +36,7 @@ BESIDES = {
     "edgescope.wings.doctor.cli": ("edgescope.modes.enter",),
     "edgescope.wings.jetson.modes": ("edgescope.modes.",),
     "edgescope.wings.training.loop": ("edgescope.backends.pytorch.",),
-    "edgescope.wings.optimize.save": ("edgescope.backends.pytorch.fold",),
+    "edgescope.wings.optimize.save": ("edgescope.backends.pytorch.module",),
     "edgescope.wings.capacity.question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.stop_rule"),
 }
 

@@ -14,7 +14,7 @@ from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.cells.replicates import latencies_s
 from edgescope.analysis.cells.variants import VariantTable, table
 from edgescope.analysis.run.summary import metrics
-from edgescope.plots import bars, distribution, scatter, style, time
+from edgescope.plots import distribution, gains, style, time
 from edgescope.plots.style import BASELINE_COLOUR, COLOURS, seconds
 from edgescope.records import (
     QUERY_DTYPES,
@@ -48,7 +48,7 @@ def found() -> VariantTable:
 
 @pytest.mark.slow
 def test_bars_are_the_tables_speedups_with_their_intervals(found: VariantTable) -> None:
-    drawn = {bar.y[0]: bar for bar in bars.speedups(found).data if bar.type == "bar"}
+    drawn = {bar.y[0]: bar for bar in gains.speedups(found).data if bar.type == "bar"}
     assert set(drawn) == {row.cell for row in found.rows}
     for row in found.rows:
         bar = drawn[row.cell]
@@ -63,7 +63,7 @@ def test_bars_are_the_tables_speedups_with_their_intervals(found: VariantTable) 
 
 @pytest.mark.slow
 def test_rejected_bars_are_hatched_and_struck_out(found: VariantTable) -> None:
-    figure = bars.speedups(found)
+    figure = gains.speedups(found)
     hatched = {bar.y[0] for bar in figure.data if bar.marker.pattern.shape}
     assert hatched == {row.cell for row in found.rows if row.rejected} and hatched
     struck = dict(zip(figure.layout.yaxis.tickvals, figure.layout.yaxis.ticktext, strict=True))
@@ -72,12 +72,12 @@ def test_rejected_bars_are_hatched_and_struck_out(found: VariantTable) -> None:
 
 @pytest.mark.slow
 def test_a_line_marks_the_baseline_at_one(found: VariantTable) -> None:
-    line = bars.speedups(found).layout.shapes[0]
+    line = gains.speedups(found).layout.shapes[0]
     assert (line.x0, line.x1) == (1, 1)
 
 
 def test_the_front_holds_no_rejected_variant_though_it_dominates_all(found: VariantTable) -> None:
-    figure = scatter.tradeoff(found)
+    figure = gains.tradeoff(found)
     front = next(t for t in figure.data if t.name == "Pareto front")
     wrong = next(r for r in found.rows if r.rejected.startswith("wrong outputs"))
     assert isinstance(wrong["p50_s"], Measured) and wrong["p50_s"].value == min(
@@ -88,8 +88,8 @@ def test_the_front_holds_no_rejected_variant_though_it_dominates_all(found: Vari
     assert "rejected" in next(t for t in figure.data if t.ids == (wrong.cell,)).hovertemplate
 
 
-def test_scatter_is_the_tables_memory_and_latency(found: VariantTable) -> None:
-    points = {t.ids[0]: (t.x[0], t.y[0]) for t in scatter.tradeoff(found).data if t.mode == "markers+text"}
+def test_tradeoff_is_the_tables_memory_and_latency(found: VariantTable) -> None:
+    points = {t.ids[0]: (t.x[0], t.y[0]) for t in gains.tradeoff(found).data if t.mode == "markers+text"}
     for row in found.rows:
         if isinstance(row["p50_s"], Measured) and isinstance(row["peak_rss_bytes"], Measured):
             assert points.pop(row.cell) == pytest.approx(
@@ -99,13 +99,13 @@ def test_scatter_is_the_tables_memory_and_latency(found: VariantTable) -> None:
 
 
 def test_energy_that_was_not_measured_is_no_figure(found: VariantTable) -> None:
-    figure = scatter.tradeoff(found, "energy_per_sample_j")
+    figure = gains.tradeoff(found, "energy_per_sample_j")
     assert figure == Absent("unsupported: no powercap zones under /sys/class/powercap")
 
 
 def test_energy_that_was_measured_is_one() -> None:
     powered = table(study([replace(k, power_w=5.0 + i) for i, k in enumerate(KINDS[:3])], 2))
-    points = [t for t in scatter.tradeoff(powered, "energy_per_sample_j").data if t.mode == "markers+text"]
+    points = [t for t in gains.tradeoff(powered, "energy_per_sample_j").data if t.mode == "markers+text"]
     expected = sorted(r["energy_per_sample_j"].value * 1e3 for r in powered.rows)
     assert sorted(t.x[0] for t in points) == pytest.approx(expected)
 
@@ -149,7 +149,7 @@ def test_a_variant_has_one_colour_everywhere(found: VariantTable) -> None:
     looks = style.styles(found)
     assert len({look.colour for look in looks.values()}) == len(found.rows)
     for row in found.rows:
-        bar = next(b for b in bars.speedups(found).data if b.y[0] == row.cell)
+        bar = next(b for b in gains.speedups(found).data if b.y[0] == row.cell)
         assert bar.marker.color == looks[row.cell].colour
         for trace in distribution.percentiles(found).data:
             if trace.legendgroup == row.cell and trace.mode == "lines":
@@ -260,7 +260,13 @@ def test_labels_that_would_overlap_are_pushed_apart() -> None:
 def test_a_hostile_label_is_text_in_every_figure() -> None:
     kind = replace(KINDS[2], options={"x": "<img src=x onerror=alert(1)>"})
     hostile = table(study([KINDS[0], kind], 2))
-    for draw in (bars.speedups, distribution.percentiles, scatter.tradeoff, time.over_time, time.telemetry):
+    for draw in (
+        gains.speedups,
+        distribution.percentiles,
+        gains.tradeoff,
+        time.over_time,
+        time.telemetry,
+    ):
         assert "<img" not in draw(hostile).to_json().replace("\\u003c", "<")
 
 

@@ -8,7 +8,7 @@ import pytest
 from edgescope import cache
 from edgescope.errors import ModelError, UsageError
 from edgescope.models.base import Detections, Purpose, Samples
-from edgescope.models.boxes.families import PointDecoder
+from edgescope.models.boxes import PointDecoder
 from edgescope.models.synthetic import NullModel
 from edgescope.records import Measured, ModelInfo
 from edgescope.verify import judge, measure, metric_names, reference

@@ -12,8 +12,8 @@ import argparse
 import json
 
 from edgescope.commandline import context, trial_flags
-from edgescope.commandline.progress import waiting
 from edgescope.errors import refused
+from edgescope.process.said import waiting
 
 INTERRUPTED = "What had finished is stored; the run that was stopped is not. The same command starts again."
 

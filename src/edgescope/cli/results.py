@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from edgescope import registry
 from edgescope.commandline import context, trial_flags
-from edgescope.commandline.progress import waiting
 from edgescope.errors import ExitCode, UsageError, check_name
+from edgescope.process.said import waiting
 
 if TYPE_CHECKING:
     from edgescope.records import Result

@@ -1,7 +1,8 @@
 """What a command says to a person on stderr: as wide as the terminal, and a command to paste never broken.
 
-A measuring process writes one line for whoever waits for it at a terminal: the waiting command names a file in the
-environment of the processes that it starts. Without one nothing is written, so a run that nobody watches pays nothing.
+While it works, a line counts the seconds. A measuring process writes one line
+for whoever waits for it at a terminal: the waiting command names a file in the environment of the processes that it
+starts. Without one nothing is written, so a run that nobody watches pays nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import shutil
 import sys
 import tempfile
 import textwrap
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 WIDTH = 80
@@ -32,11 +35,16 @@ _QUOTED = re.compile(r"`[^`]*`|(?<!\w)'[^']*'|\"[^\"]*\"")
 _TYPED = re.compile(r"(?<![\w-])(--?[a-zA-Z]|(edgescope|sudo|pip|docker|python3?|ssh|rm|mv|apt) )")
 """What only stands in a command: a flag, or a program's name."""
 LIVE_LINE = "EDGESCOPE_LIVE_LINE"
+#: Seconds between two updates of the line on a terminal.
+TICK_S = 1.0
+_CLEAR = "\r\x1b[K"
+_LINES: list[threading.Event] = []
+"""The lines that are shown, the innermost last: only that one is drawn."""
 
 
 def say(text: object) -> None:
-    """Print a message or a line of progress on stderr, wrapped."""
-    print(wrapped(str(text), columns()), file=sys.stderr, flush=True)
+    """Print a message on stderr, wrapped, in place of a line that counts, which is drawn again below it."""
+    print((_CLEAR if _LINES else "") + wrapped(str(text), columns()), file=sys.stderr, flush=True)
 
 
 def columns() -> int:
@@ -117,3 +125,60 @@ def watching() -> Iterator[Callable[[], str]]:
             yield line
         finally:
             os.environ.pop(LIVE_LINE, None)
+
+
+@contextmanager
+def waiting(text: str, *, live: bool = False, patience_s: float = 0.0) -> Iterator[None]:
+    """Print `text ...` on stderr while the block runs; on a terminal with its seconds, and removed at the end.
+
+    On a terminal, `live` shows the line that a measuring process writes meanwhile, in place of the text. Elsewhere
+    nothing is printed of a block that ends within `patience_s`.
+    """
+    if not sys.stderr.isatty():
+        with _late(f"{text} ...", patience_s):
+            yield
+        return
+    with watching() if live else nullcontext(str) as line:
+        yield from _counted(text, line)
+
+
+@contextmanager
+def _late(line: str, patience_s: float) -> Iterator[None]:
+    """Print the line once the caller's block has lasted so long; at once for 0."""
+    if not patience_s:
+        say(line)
+        yield
+        return
+    timer = threading.Timer(patience_s, say, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _counted(text: str, line: Callable[[], str]) -> Iterator[None]:
+    """Count the seconds on the terminal until the caller's block ends."""
+    done, begun = threading.Event(), time.monotonic()
+
+    def count() -> None:
+        while True:
+            if _LINES[-1:] == [done]:
+                spent = f" ... {time.monotonic() - begun:.0f} s"
+                sys.stderr.write(_CLEAR + fitted(line() or text, columns() - len(spent) - 1) + spent)
+                sys.stderr.flush()
+            if done.wait(TICK_S):
+                return
+
+    counter = threading.Thread(target=count, daemon=True)
+    _LINES.append(done)
+    counter.start()
+    try:
+        yield
+    finally:
+        done.set()
+        counter.join()
+        _LINES.remove(done)
+        sys.stderr.write(_CLEAR)
+        sys.stderr.flush()

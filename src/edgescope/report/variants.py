@@ -523,12 +523,12 @@ def _figures(chapter: Chapter, anchor: str, title: str) -> doc.Section:
 
 
 def _drawn(name: str, table: VariantTable) -> Any:
-    from edgescope.plots import bars, distribution, scatter, time  # only a page needs plotly
+    from edgescope.plots import distribution, gains, time  # only a page needs plotly
 
     if name in ("memory", "energy"):
-        return scatter.tradeoff(table, "peak_rss_bytes" if name == "memory" else "energy_per_sample_j")
+        return gains.tradeoff(table, "peak_rss_bytes" if name == "memory" else "energy_per_sample_j")
     draw = {
-        "speedups": bars.speedups,
+        "speedups": gains.speedups,
         "percentiles": distribution.percentiles,
         "over_time": time.over_time,
         "queue": time.queue,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.tracing.importer import read
+from edgescope.tracing import read
 from edgescope.wings.openvino import backend
 
 

@@ -14,7 +14,7 @@ from edgescope.cli.main import main
 from edgescope.records import SPAN_KINDS, Absent, Measured, Queries, Spans, Window
 from edgescope.report import save
 from edgescope.store.results import Store
-from edgescope.tracing.importer import read
+from edgescope.tracing import read
 from edgescope.wings.studies.claim import Answer
 from edgescope.wings.studies.page import of
 from edgescope.wings.studies.paper import paper

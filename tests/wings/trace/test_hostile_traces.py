@@ -10,7 +10,7 @@ import pytest
 
 from edgescope.analysis.kernels.account import account
 from edgescope.errors import UsageError
-from edgescope.tracing.importer import read
+from edgescope.tracing import read
 from edgescope.wings.trace import tracers
 from nsys_files import Export, tid
 

@@ -10,11 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgescope import tracing as base
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_DTYPES, SPAN_KINDS, Spans, Trace
-from edgescope.tracing import importer as base
-from edgescope.tracing.importer import ImportedFile, clean, exact_ns, examples, indexed, kind_of_call, read
-from edgescope.tracing.salvage import Salvage
+from edgescope.tracing import (
+    ImportedFile,
+    Salvage,
+    clean,
+    exact_ns,
+    examples,
+    indexed,
+    kind_of_call,
+    read,
+)
 from edgescope.wings.trace import export as trace_export
 from edgescope.wings.trace.importers import engines, kineto, nsys, perf_sched
 from nsys_files import Export, tid

@@ -13,7 +13,7 @@ from edgescope.analysis.kernels.account import account
 from edgescope.analysis.kernels.rows import Cover
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS
-from edgescope.tracing.importer import read
+from edgescope.tracing import read
 from edgescope.wings.trace import export
 
 RECORDED = Path(__file__).parents[2] / "recorded_traces"

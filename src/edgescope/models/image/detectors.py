@@ -14,7 +14,7 @@ first block keeps the size and gives 1024 channels of 38 x 38; five more blocks 
 Two convolutions per map give the moves of its default boxes and 81 logits of each. Its images are float32 RGB,
 2 * (x / 255) - 1.
 
-Decoding and suppressing overlapping boxes depend on the data and stay outside (models/boxes/families.py).
+Decoding and suppressing overlapping boxes depend on the data and stay outside (models/boxes.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from edgescope.models.boxes.families import BOXES_PER_CELL
+from edgescope.models.boxes import BOXES_PER_CELL
 from edgescope.models.image import torchvision_compat
 
 DETECTOR_SIZE = 640

@@ -2,7 +2,7 @@
 
 It takes RGB pixels from 0 to 255 as they are, in any height and width that 32 divides, and gives four maps with a value
 for every 4 x 4 pixels: how likely a face's centre lies there, its height and width, where in the cell the centre lies,
-and five landmarks (models/boxes/families.py reads the first three).
+and five landmarks (models/boxes.py reads the first three).
 
 The file in the package is closed at a batch of 10 images of 32 x 32. `onnx` writes it again, with an open batch axis
 and the trial's height and width, and without what no operator reads.
@@ -18,7 +18,7 @@ from edgescope import cache
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples, TensorSpec
-from edgescope.models.boxes.families import CentreDecoder
+from edgescope.models.boxes import CentreDecoder
 from edgescope.models.image import photos
 from edgescope.models.image.network import pretrained_file
 from edgescope.models.image.preprocess import Preprocess

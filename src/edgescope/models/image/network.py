@@ -23,8 +23,7 @@ from edgescope.artifacts import onnx_export
 from edgescope.errors import ModelError
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import DENSE, Purpose, Samples, TensorSpec
-from edgescope.models.boxes.decoder import GreedyDecoder
-from edgescope.models.boxes.families import PointDecoder, SsdDecoder
+from edgescope.models.boxes import GreedyDecoder, PointDecoder, SsdDecoder
 from edgescope.models.image import photos
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import ModelInfo, digest

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from edgescope.errors import UnavailableError
-from edgescope.models.boxes.decoder import suppressed
+from edgescope.models.boxes import suppressed
 
 NMS = "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 QNMS = "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"

@@ -23,7 +23,7 @@ from torch import nn
 
 from edgescope import cache
 from edgescope.errors import ModelError
-from edgescope.models.user import factory, torch_file
+from edgescope.models.user import calling, torch_file
 from edgescope.models.user.calling import Called, called, takes_any
 from edgescope.models.user.networks import LIVE, facts
 from edgescope.records import digest
@@ -55,7 +55,7 @@ def live(network: Callable[..., Any], example_inputs: Any, name: str = "") -> st
         except Exception as error:  # what cannot be pickled raises what it likes
             batch = _exported(found, called_as, path, error)
         kept = f"{LIVE}:{called_as}#{_digest(path)}"
-        state = factory.state_of(found.module)
+        state = calling.state_of(found.module)
         params = sum(parameter.numel() for parameter in found.module.parameters())
         about = {"inputs": found.inputs(), "params": params, "state": state, "batch": batch}
         cache.write_json(facts(kept), about | {"digest": digest([kept, state])})
@@ -71,7 +71,7 @@ def _pickled(network: Any, examples: Any, path: Path) -> None:
 @contextlib.contextmanager
 def _by_value() -> Iterator[None]:
     """Have the user's own modules pickled with their code, so that it is part of what is kept."""
-    own = set(factory.sources())
+    own = set(calling.sources())
     modules = [
         m
         for m in list(sys.modules.values())

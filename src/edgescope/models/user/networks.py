@@ -58,14 +58,14 @@ class Custom:
         """Return the Task that the callable makes; None if it makes a network and its example inputs."""
         if not self._about.get("trains"):
             return None
-        task: Task = need("edgescope.models.user.factory:task", self._name, TORCH)(self._name)
+        task: Task = need("edgescope.models.user.calling:task", self._name, TORCH)(self._name)
         return task
 
     def module(self) -> torch.nn.Module:
         """Return the network in eval mode; ModelError if it cannot be made, or its weights differ."""
         if (task := self.task()) is not None:
             return task.network
-        make = need("edgescope.models.user.factory:make", self._name, TORCH)
+        make = need("edgescope.models.user.calling:make", self._name, TORCH)
         module: torch.nn.Module = make(self._name, self._about["state"]).module
         return module
 
@@ -115,7 +115,7 @@ class Custom:
         return about if same and about["made_with"] == cache.versions(["torch"]) else None
 
     def _describe(self) -> dict[str, Any]:
-        describe = need("edgescope.models.user.factory:describe", self._name, TORCH)
+        describe = need("edgescope.models.user.calling:describe", self._name, TORCH)
         about: dict[str, Any] = describe(self._name) | {"made_with": cache.versions(["torch"])}
         cache.write_json(self._path(self._name), about)
         return about

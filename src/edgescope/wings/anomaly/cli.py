@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgescope.commandline import context, trial_flags
+from edgescope.commandline.context import Countdown
 from edgescope.commandline.parsing import add_parts
-from edgescope.commandline.progress import Countdown, waiting
 from edgescope.errors import Message
-from edgescope.process.said import say
+from edgescope.process.said import say, waiting
 from edgescope.wings.video import cli
 
 if TYPE_CHECKING:

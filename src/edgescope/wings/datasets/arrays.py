@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from edgescope import cache, foreign
 from edgescope.data.base import Found, Label, Record
-from edgescope.data.kinds import opened, rules
+from edgescope.data.opening import opened, rules
 from edgescope.errors import UsageError
 from edgescope.records import digest
 from edgescope.registry import need

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from edgescope import cache, foreign
 from edgescope.data.base import Found, Record
-from edgescope.data.kinds import IMAGES, image, opened, rules
+from edgescope.data.opening import IMAGES, image, opened, rules
 from edgescope.errors import UsageError, closest_name
 from edgescope.units import counted
 from edgescope.verify.measures import CROWD, IGNORED, JUDGED

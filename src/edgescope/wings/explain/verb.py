@@ -24,7 +24,7 @@ from edgescope.runner.run import ExperimentRunner
 from edgescope.runner.setup import Setup, Stored, named, store_of
 from edgescope.stats.pairs import paired_log_ratio
 from edgescope.study import grid
-from edgescope.tracing.importer import read
+from edgescope.tracing import read
 from edgescope.wings.explain import gpu, machine, network, stages, threads
 from edgescope.wings.explain.case import FASTER, Case, settings
 

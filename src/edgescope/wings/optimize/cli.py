@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgescope.commandline import context, trial_flags
-from edgescope.commandline.progress import waiting
 from edgescope.errors import Message, is_wrong_request
+from edgescope.process.said import waiting
 
 if TYPE_CHECKING:
     from edgescope.analysis.cells.variants import VariantTable

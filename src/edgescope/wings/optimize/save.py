@@ -233,21 +233,21 @@ def export(model: Model, trial: Trial, path: Path) -> None:
     """
     import torch
 
-    from edgescope.backends.pytorch import fold
+    from edgescope.backends.pytorch.module import exportable, folded
 
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(trial.precision, torch.float32)
     samples = model.samples(Purpose.BENCH, trial.batch)
     assert samples is not None
     module = model.module().eval()
     if trial.options.get("fold"):
-        module = fold.folded(module)
+        module = folded(module)
     module = module.to(device=trial.device, dtype=dtype)
     example = []
     for spec in model.inputs:
         rows = [i % len(samples) for i in range(trial.batch)]
         tensor = torch.from_numpy(samples.arrays[spec.name][rows]).to(trial.device)
         example.append(tensor.to(dtype) if tensor.is_floating_point() else tensor)
-    with torch.no_grad(), fold.exportable():
+    with torch.no_grad(), exportable():
         torch.export.save(torch.export.export(module, tuple(example)), path)
 
 

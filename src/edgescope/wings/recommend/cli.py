@@ -17,7 +17,7 @@ import argparse
 from pathlib import Path
 
 from edgescope.commandline import context, trial_flags
-from edgescope.commandline.progress import waiting
+from edgescope.process.said import waiting
 
 INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 OBJECTIVE = "what to optimise: throughput (or fps), latency, energy, power (throughput)"

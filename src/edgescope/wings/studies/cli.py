@@ -99,7 +99,7 @@ def _traces(folder: Path | None) -> object:
     """Return the account of each trace in a folder by the name of its file, without its endings."""
     from edgescope.analysis.kernels.account import account
     from edgescope.errors import UsageError
-    from edgescope.tracing.importer import read
+    from edgescope.tracing import read
 
     if folder is None:
         return {}

@@ -68,7 +68,7 @@ def for_tensorrt(model: Model, spec: Spec, folder: Path) -> Spec:
 
 
 def _refuse(path: Path) -> None:
-    reader = "edgescope.models.user.onnx_precision:asymmetric"
+    reader = "edgescope.models.user.onnx_reader:asymmetric"
     found: str = need(reader, "the ONNX reader", "pip install 'edgescope[onnx]'")(path)
     if found:
         raise UnsupportedError(

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgescope.commandline import context, trial_flags
-from edgescope.commandline.progress import waiting
 from edgescope.errors import ExitCode
+from edgescope.process.said import waiting
 
 if TYPE_CHECKING:
     from edgescope.wings.trace.verb import Traced

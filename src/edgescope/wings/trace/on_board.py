@@ -16,7 +16,7 @@ from edgescope.bench import SAMPLER_HZ
 from edgescope.errors import DeviceError, Message, UsageError
 from edgescope.process import scratch_folder
 from edgescope.records import Json, Trace
-from edgescope.tracing.importer import read
+from edgescope.tracing import read
 from edgescope.wings.remote.lends import Board, Line, Lines, opened, parse
 from edgescope.wings.trace.program import FOLDER, INJECT, SECONDS, collected
 

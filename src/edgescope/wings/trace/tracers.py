@@ -28,7 +28,7 @@ from edgescope.backends.base import PROFILE
 from edgescope.errors import Message, UnavailableError, UnsupportedError
 from edgescope.process import Launch
 from edgescope.records import CLOCK_MARK, Spans, Trace
-from edgescope.tracing.importer import read
+from edgescope.tracing import read
 from edgescope.wings.trace.importers import kineto, nsys
 
 TORCH_FILE = "kineto.json"

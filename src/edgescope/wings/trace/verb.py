@@ -20,7 +20,7 @@ from edgescope.analysis.kernels.inferences import Budget
 from edgescope.errors import Message
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trace, Trial, Trust, Verdict
 from edgescope.registry import REINSTALL, need
-from edgescope.tracing.importer import read
+from edgescope.tracing import read
 from edgescope.units import lasting
 
 if TYPE_CHECKING:  # what measures takes longer to load than a trace to read

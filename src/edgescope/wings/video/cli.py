@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgescope.commandline import trial_flags
 from edgescope.commandline.context import ready, say
-from edgescope.commandline.progress import waiting
 from edgescope.errors import Message
+from edgescope.process.said import waiting
 
 if TYPE_CHECKING:
     from edgescope.records import Trial

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from edgescope.frames import Frame, Item, Source
 from edgescope.models.base import Detections, Fit, TensorSpec
-from edgescope.models.boxes.decoder import on_host
+from edgescope.models.boxes import on_host
 from edgescope.models.image.preprocess import Placed, Preprocess
 from edgescope.wings.video.stages import (
     Answer,

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from edgescope.frames import Frame, Item, ReadsMany, Source
 from edgescope.models.base import Batch, Decoder, Detections, Fit
-from edgescope.models.boxes.decoder import on_host
+from edgescope.models.boxes import on_host
 from edgescope.models.image.preprocess import FILTERS, Placed, Preprocess
 from edgescope.wings.video.flow import EndOfFilm
 

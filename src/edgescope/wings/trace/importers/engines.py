@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from edgescope.foreign import TRTEXEC_COLUMNS
 from edgescope.records import SPAN_KINDS, Json, Trace
-from edgescope.tracing.importer import (
+from edgescope.tracing import (
     ImportedFile,
     Importer,
+    Salvage,
     Table,
     clean,
     empty,
@@ -32,7 +33,6 @@ from edgescope.tracing.importer import (
     examples,
     indexed,
 )
-from edgescope.tracing.salvage import Salvage
 
 COUNTED = ("layerName", "execStatus")
 #: Unit in a heading -> nanoseconds. Without a unit it is milliseconds, as always.

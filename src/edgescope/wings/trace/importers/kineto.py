@@ -25,16 +25,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.records import SPAN_DTYPES, SPAN_KINDS, Trace
-from edgescope.tracing.importer import (
+from edgescope.tracing import (
     ImportedFile,
     Importer,
+    Salvage,
     Table,
     empty,
     examples,
     gpu_facts,
     kind_of_call,
 )
-from edgescope.tracing.salvage import Salvage
 
 KINETO, ALONE = "torch.profiler (Kineto)", "a Chrome trace"
 """The source of an object with events, and of an array of them alone, which needs no end."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.records import SPAN_KINDS, Channel, Readings, Trace
-from edgescope.tracing.importer import (
+from edgescope.tracing import (
     ImportedFile,
     Importer,
     Table,

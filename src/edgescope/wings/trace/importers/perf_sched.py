@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgescope.records import Trace
-from edgescope.tracing.importer import ImportedFile, Importer, Table, indexed
+from edgescope.tracing import ImportedFile, Importer, Table, indexed
 
 LINE = re.compile(
     r"^\s*(?P<comm>.{1,16}?)\s+(?:(?P<pid>-?\d+)/)?(?P<tid>-?\d+)\s+\[(?P<cpu>\d+)\]\s+"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS, Channel, Readings, Trace
-from edgescope.tracing.importer import (
+from edgescope.tracing import (
     ImportedFile,
     Importer,
     Table,

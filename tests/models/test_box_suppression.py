@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.models.boxes.decoder import by_element, groups, overlap, suppressed
+from edgescope.models.boxes import by_element, groups, overlap, suppressed
 
 
 def some_boxes(seed, n=40, kinds=3):
@@ -33,14 +33,14 @@ def defined(boxes, scores, of, threshold):
 def test_every_version_is_the_definition(seed, threshold):
     import torch
 
-    from edgescope.models.boxes import on_device
+    from edgescope.models.boxes import suppressed_on_device
 
     boxes, scores, of = some_boxes(seed)
     wanted = defined(boxes, scores, of, threshold)
     assert suppressed(boxes, scores, threshold, of).tolist() == wanted
     assert by_element([tuple(b) for b in boxes.tolist()], scores.tolist(), of.tolist(), threshold) == wanted
     given = [torch.from_numpy(np.asarray(x)) for x in (boxes, scores)]
-    assert on_device.suppressed(*given, threshold, torch.from_numpy(of)).tolist() == wanted
+    assert suppressed_on_device(*given, threshold, torch.from_numpy(of)).tolist() == wanted
 
 
 def test_overlap_counted_by_hand():
@@ -66,9 +66,9 @@ def test_the_product_of_class_and_image_collides():
 def test_no_boxes_are_no_error():
     import torch
 
-    from edgescope.models.boxes import on_device
+    from edgescope.models.boxes import suppressed_on_device
 
     assert suppressed(np.zeros((0, 4)), np.zeros(0), 0.5).tolist() == []
     empty = torch.zeros(0, 4), torch.zeros(0), 0.5, torch.zeros(0, dtype=torch.int64)
-    assert on_device.suppressed(*empty).tolist() == []
+    assert suppressed_on_device(*empty).tolist() == []
     assert by_element([], [], [], 0.5) == []

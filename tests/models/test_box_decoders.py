@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgescope.models import boxes as decoders
 from edgescope.models import zoo
 from edgescope.models.base import Decodes, Fit
-from edgescope.models.boxes import families
-from edgescope.models.boxes.decoder import on_host
-from edgescope.models.boxes.families import CentreDecoder, PointDecoder, SsdDecoder, default_boxes, encoded
+from edgescope.models.boxes import CentreDecoder, PointDecoder, SsdDecoder, default_boxes, encoded, on_host
 
 FITS = [Fit(0.5, 0.75, 10.0, -4.0), Fit(), Fit(2.0, 2.0)]
 
@@ -176,7 +175,7 @@ def test_a_box_is_cut_at_the_input():
 
 def test_default_boxes_counted_by_hand():
     boxes = default_boxes() * 300
-    assert boxes.shape == (8732, 4) and families.BOXES_PER_CELL == (4, 6, 6, 6, 4, 4)
+    assert boxes.shape == (8732, 4) and decoders.BOXES_PER_CELL == (4, 6, 6, 6, 4, 4)
     assert boxes[0] == pytest.approx([4, 4, 21, 21])
     assert boxes[1] == pytest.approx([12, 4, 21, 21])  # the next column
     assert boxes[38] == pytest.approx([4, 12, 21, 21])  # the next row

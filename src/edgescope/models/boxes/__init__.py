@@ -1,1 +1,0 @@
-"""How detectors' outputs become boxes: one decoder per family of detectors, and the suppression that they share."""
