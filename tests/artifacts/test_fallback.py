@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import data_sets
 from edgescope import cache
-from edgescope.artifacts import int8, mixed_precision, mixed_precision_onnx
+from edgescope.artifacts import int8, mixed_precision_onnx
 from edgescope.artifacts.for_precision import onnx_file
 from edgescope.backends.base import REDUCED_SHARE
 from edgescope.errors import UnsupportedError, WrongOutputError
@@ -89,7 +89,7 @@ def test_the_layers_that_break_it_are_found_and_the_mixture_passes_the_gate(tmp_
 @pytest.mark.slow
 def test_where_int8_is_well_nothing_is_kept_but_the_first_layer(tmp_path):
     model = network(tmp_path / "net.onnx")
-    about = cache.notes(mixed_precision.mixture(model, tmp_path / "made"))
+    about = cache.notes(int8.mixture(model, tmp_path / "made"))
     assert about["kept_float"] == []  # a quarter of 12 is 3: too few to give two to the first convolutions
     assert about["passed"]
 
@@ -100,10 +100,10 @@ def test_too_many_bad_layers_are_refused_with_their_number_and_that_is_remembere
     with pytest.raises(
         WrongOutputError, match=r"E-INT8-10.*([4-9]|1[0-2]) of its 12.*at most 3 may be.*Try: "
     ) as first:
-        mixed_precision.mixture(model, tmp_path / "made")
+        int8.mixture(model, tmp_path / "made")
     monkeypatch.setattr(mixed_precision_onnx, "choose", None)
     with pytest.raises(WrongOutputError) as second:
-        mixed_precision.mixture(model, tmp_path / "made")
+        int8.mixture(model, tmp_path / "made")
     assert str(first.value) == str(second.value)
     assert not list((tmp_path / "made").glob("*.onnx"))
 
@@ -111,7 +111,7 @@ def test_too_many_bad_layers_are_refused_with_their_number_and_that_is_remembere
 @pytest.mark.slow
 def test_ranges_choice_and_gate_share_no_input(tmp_path):
     model = network(tmp_path / "net.onnx", bad=(4,))
-    about = cache.notes(mixed_precision.mixture(model, tmp_path / "made"))
+    about = cache.notes(int8.mixture(model, tmp_path / "made"))
     ranges, held = (set(about[key]["digests"]) for key in ("calibration", "held_back"))
     gate = set(judge.gate_samples(model).digests)
     assert not (ranges & held or ranges & gate or held & gate)
@@ -121,7 +121,7 @@ def test_ranges_choice_and_gate_share_no_input(tmp_path):
 @pytest.mark.parametrize(("n", "kept"), [(80, 16), (40, 10), (16, 4)])
 def test_a_quarter_is_held_back_at_most_sixteen(tmp_path, n, kept):
     model = network(tmp_path / "net.onnx")
-    ranges, held = mixed_precision.split(model, model.samples(Purpose.CALIBRATION, n))
+    ranges, held = int8.split(model, model.samples(Purpose.CALIBRATION, n))
     assert (len(ranges), len(held)) == (n - kept, kept)
     assert len(held.arrays["x"]) == kept
 
@@ -129,7 +129,7 @@ def test_a_quarter_is_held_back_at_most_sixteen(tmp_path, n, kept):
 def test_too_few_inputs_to_hold_any_back(tmp_path):
     model = network(tmp_path / "net.onnx")
     with pytest.raises(UnsupportedError, match=r"E-INT8-13.*15;.*Try: "):
-        mixed_precision.split(model, model.samples(Purpose.CALIBRATION, 15))
+        int8.split(model, model.samples(Purpose.CALIBRATION, 15))
 
 
 @given(
@@ -173,7 +173,7 @@ def test_spread_is_verifys_centred_l2(n, size, seed):
 def test_a_real_network_says_what_it_would_need(untrained, artifacts):
     """squeezenet1_1 with random weights: rounding errors everywhere, no few layers to blame."""
     with pytest.raises(WrongOutputError, match=r"E-INT8-10.*of its 26.*at most 6 may be"):
-        mixed_precision.mixture(untrained, artifacts)
+        int8.mixture(untrained, artifacts)
     found = (json.loads(p.read_text()) for p in artifacts.glob("squeezenet1_1-mixed-*.json"))
     kept = next(f for f in found if f["qdq"] == "u8s8")  # other tests have made the other kind there
     assert kept["heavy"] == 26
@@ -193,7 +193,7 @@ def test_a_real_network_that_fails_as_int8_passes_as_a_mixture(artifacts, qdq, o
     truth = reference.reference(model, lambda: open_onnx(model.onnx(artifacts)))
     made = {
         "plain": int8.int8(model, artifacts, qdq=qdq),
-        "mixture": mixed_precision.mixture(model, artifacts, qdq=qdq),
+        "mixture": int8.mixture(model, artifacts, qdq=qdq),
     }
     answers = {
         name: judge.verify(open_onnx(path), model, truth, precision="int8")[0] for name, path in made.items()
@@ -208,5 +208,5 @@ def test_a_real_network_that_fails_as_int8_passes_as_a_mixture(artifacts, qdq, o
 @pytest.mark.slow
 def test_fallback_imports_nothing_heavy():
     heavy = "{'onnx', 'torch', 'onnxruntime'} & set(sys.modules)"
-    code = f"import sys, edgescope.artifacts.mixed_precision; assert not {heavy}"
+    code = f"import sys, edgescope.artifacts.int8; assert not {heavy}"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.artifacts import for_precision, int8, mixed_precision
+from edgescope.artifacts import for_precision, int8
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models import zoo
 
@@ -34,7 +34,7 @@ def made(monkeypatch):
         (int8, "int8"),
         (int8, "dynamic"),
         (for_precision, "fp16"),
-        (mixed_precision, "mixture"),
+        (int8, "mixture"),
     ):
         monkeypatch.setattr(module, name, lambda model, folder, n=name, **how: (n, folder, how))
 

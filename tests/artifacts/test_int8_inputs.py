@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgescope import cache
-from edgescope.artifacts import int8, mixed_precision
+from edgescope.artifacts import int8
 from edgescope.errors import UnsupportedError, UsageError, WrongOutputError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples, TensorSpec
@@ -206,14 +206,14 @@ def chooser(monkeypatch):
             path.write_bytes(b"mixture")
         return dict(found)
 
-    monkeypatch.setattr(mixed_precision, "need", lambda *_: choose)
+    monkeypatch.setattr(int8, "need", lambda *_: choose)
     return asked, found
 
 
 def test_a_mixture_is_made_from_most_inputs_and_chosen_on_the_rest(tmp_path, chooser):
     asked, _ = chooser
     model = Net(samples(80))
-    path = mixed_precision.mixture(model, tmp_path, qdq="s8s8")
+    path = int8.mixture(model, tmp_path, qdq="s8s8")
     assert model.asked[0] == (Purpose.CALIBRATION, 80)
     (job,) = asked
     assert (len(job.ranges), len(job.held), job.qdq, job.keep_float) == (64, 16, "s8s8", 2)
@@ -221,10 +221,10 @@ def test_a_mixture_is_made_from_most_inputs_and_chosen_on_the_rest(tmp_path, cho
     about = cache.notes(path)
     assert about["held_back"] == {"n": 16, "digests": [f"d{i}" for i in range(64, 80)]}
     assert about["calibration"]["n"] == 64 and about["qdq"] == "s8s8"
-    assert mixed_precision.mixture(model, tmp_path, qdq="s8s8") == path and len(asked) == 1
-    assert mixed_precision.mixture(model, tmp_path) != path and len(asked) == 2
+    assert int8.mixture(model, tmp_path, qdq="s8s8") == path and len(asked) == 1
+    assert int8.mixture(model, tmp_path) != path and len(asked) == 2
     trained = Net(samples(80), trained=True)
-    assert mixed_precision.mixture(trained, tmp_path) != path and asked[-1].trained
+    assert int8.mixture(trained, tmp_path) != path and asked[-1].trained
 
 
 @pytest.mark.parametrize(("needs", "said"), [(7, "7 of its 12"), (None, "no number of its 12")])
@@ -235,7 +235,7 @@ def test_a_network_that_needs_too_many_layers_is_refused_and_that_is_remembered(
     found.update(passed=False, would_need=needs)
     for _ in range(2):
         with pytest.raises(WrongOutputError) as caught:
-            mixed_precision.mixture(Net(samples(80)), tmp_path)
+            int8.mixture(Net(samples(80)), tmp_path)
         evidence = caught.value.evidence
         assert (
             caught.value.code == "E-INT8-10" and evidence.startswith(said) and "at most 3 may be" in evidence
@@ -246,14 +246,14 @@ def test_a_network_that_needs_too_many_layers_is_refused_and_that_is_remembered(
 
 def test_layers_are_chosen_with_one_quantiser_only(tmp_path, chooser):
     with pytest.raises(UsageError) as caught:
-        mixed_precision.mixture(Net(samples(80)), tmp_path, qdq="s8s8", quantizer="modelopt")
+        int8.mixture(Net(samples(80)), tmp_path, qdq="s8s8", quantizer="modelopt")
     assert caught.value.code == "E-INT8-14" and not chooser[0]
 
 
 @pytest.mark.parametrize(("n", "held"), [(16, 4), (19, 4), (20, 5), (63, 15), (64, 16), (80, 16), (200, 16)])
 def test_a_quarter_is_held_back(n, held):
     labelled = replace(samples(n), labels=np.arange(n))
-    ranges, rest = mixed_precision.split(Net(None), labelled)
+    ranges, rest = int8.split(Net(None), labelled)
     assert (len(ranges), len(rest)) == (n - held, held) and rest.digests[0] == f"d{n - held}"
     assert rest.arrays["x"][0, 0] == 2 * (n - held) and ranges.arrays["x"].shape == (n - held, 2)
     assert ranges.labels is None and rest.labels is None
@@ -262,5 +262,5 @@ def test_a_quarter_is_held_back(n, held):
 @pytest.mark.parametrize("n", [1, 15])
 def test_fewer_than_sixteen_are_too_few(n):
     with pytest.raises(UnsupportedError) as caught:
-        mixed_precision.split(Net(None), samples(n))
+        int8.split(Net(None), samples(n))
     assert caught.value.code == "E-INT8-13" and caught.value.evidence.startswith(f"{n};")

@@ -13,7 +13,7 @@ from onnx import helper as h
 from onnx import numpy_helper as nh
 
 from edgescope.artifacts import mixed_precision_onnx as mixed
-from edgescope.artifacts.mixed_precision import Job
+from edgescope.artifacts.int8 import Job
 from edgescope.models.base import Samples
 from edgescope.verify import judge
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edgescope import cache
-from edgescope.artifacts import for_precision, int8, mixed_precision, onnx_export
+from edgescope.artifacts import for_precision, int8, onnx_export
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples, TensorSpec
 from edgescope.wings.litert import tflite
@@ -41,7 +41,7 @@ KINDS = {
     "fp16": lambda folder: for_precision.fp16(Net(), folder),
     "int8": lambda folder: int8.int8(Net(), folder),
     "dynamic": lambda folder: int8.dynamic(Net(), folder),
-    "mixed": lambda folder: mixed_precision.mixture(Net(), folder),
+    "mixed": lambda folder: int8.mixture(Net(), folder),
     "tflite": lambda folder: tflite.tflite(Net(), folder, batch=1),
 }
 

@@ -9,7 +9,7 @@ import pytest
 from edgescope.bench import workers
 from edgescope.bench.watch import Watch
 from edgescope.errors import RanElsewhereError, WrongOutputError
-from edgescope.isolate.worker_run import LeaderRun
+from edgescope.isolate.worker import LeaderRun
 from edgescope.records import QUERY_DTYPES, Absent, Measured, ModelInfo, Trial, Worker
 from making import result
 

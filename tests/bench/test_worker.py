@@ -9,7 +9,7 @@ import pytest
 
 from edgescope.bench import worker
 from edgescope.errors import Message
-from edgescope.isolate.worker_run import Counter
+from edgescope.isolate.worker import Counter
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.records import Measured, Trial

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgescope.data.fitting import as_picture, fitted, picture, picture_input
+from edgescope.data.samples import as_picture, fitted, picture, picture_input
 from edgescope.errors import UsageError
 from edgescope.models.base import TensorSpec
 from edgescope.models.image.preprocess import Preprocess

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from edgescope.isolate import worker_run
-from edgescope.isolate.worker_run import AT_STOP, Agreed, Counter, Span
+from edgescope.isolate import worker
+from edgescope.isolate.worker import AT_STOP, Agreed, Counter, Span
 from edgescope.records import QUERY_END, Trial
 from edgescope.scenarios.stop_rule import FOREVER, Plan
 from edgescope.workloads.blocking import Failures, blocking
@@ -138,7 +138,7 @@ def test_a_warm_up_goes_on_as_in_any_plan(plan, monkeypatch):
 
 def test_the_last_millisecond_before_the_start_is_spun(monkeypatch):
     waited = []
-    monkeypatch.setattr(worker_run, "wait_until", lambda *what: waited.append(what))
+    monkeypatch.setattr(worker, "wait_until", lambda *what: waited.append(what))
     Agreed(TRIAL, lambda: Span(1000, 5000)).measuring()
     assert waited == [(1000, 1_000_000)]
 

@@ -18,7 +18,7 @@ from edgescope import bench
 from edgescope.bench import workers as joint
 from edgescope.isolate import persistent
 from edgescope.isolate.fresh import Limits, until_readable
-from edgescope.modes import enter, mps
+from edgescope.modes import enter, gpu
 from edgescope.records import Absent, Measured, Status, Trial
 from edgescope.runner.builds import Builds, Pace
 from edgescope.runner.isolated import Isolated, ReusingRunner
@@ -263,8 +263,8 @@ ON_GPU = replace(QUICK, device="cuda", sharing="mps")
 def fake(tmp_path, monkeypatch):
     where = tmp_path / "bin"
     where.mkdir()
-    (where / mps.CONTROL).write_text(CONTROL)
-    (where / mps.CONTROL).chmod(0o755)
+    (where / gpu.CONTROL).write_text(CONTROL)
+    (where / gpu.CONTROL).chmod(0o755)
     monkeypatch.setenv("PATH", f"{where}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE", str(where))
     return where
@@ -275,7 +275,7 @@ def starts(fake):
 
 
 def environment(process):
-    return process.environ().get(mps.PIPE), process.environ().get(mps.PERCENT)
+    return process.environ().get(gpu.PIPE), process.environ().get(gpu.PERCENT)
 
 
 def test_one_daemon_serves_the_whole_sweep_and_ends_with_it(fake, own):
@@ -323,7 +323,7 @@ def test_a_daemon_that_will_not_stop_takes_no_result_along(fake, own):
 
 
 def test_a_servers_log_of_an_earlier_cell_speaks_for_no_later_one(fake):
-    daemon = mps.Mps()
+    daemon = gpu.Mps()
     with enter.entered(daemon):
         log = daemon._folder / "log"
         log.mkdir()

@@ -13,9 +13,8 @@ import pytest
 
 from edgescope.errors import Message
 from edgescope.isolate import pool as pools
-from edgescope.isolate import worker_run
-from edgescope.isolate.worker import Placement, WorkerError
-from edgescope.isolate.worker_run import Look, WorkerRun
+from edgescope.isolate import worker
+from edgescope.isolate.worker import Look, Placement, WorkerError, WorkerRun
 from edgescope.records import Status, Trial
 
 TRIAL = Trial(model="null", backend="null", processes=2)
@@ -72,7 +71,7 @@ class Looks:
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(worker_run, "Counter", Looks)
+    monkeypatch.setattr(worker, "Counter", Looks)
 
     def make(*members, grace_s=0.05, limit_s=5.0):
         made.extend(members)
@@ -203,7 +202,7 @@ def test_a_trial_is_given_up_only_when_all_have_closed(run):
 
 def test_defaults_leave_time_to_hear_and_to_end():
     """A worker reads the line of its start in milliseconds; ten seconds for the query at hand; ten minutes in all."""
-    assert (worker_run.LEAD_NS, worker_run.GRACE_S, worker_run.PATIENCE_S) == (100_000_000, 10.0, 600.0)
+    assert (worker.LEAD_NS, worker.GRACE_S, worker.PATIENCE_S) == (100_000_000, 10.0, 600.0)
 
 
 class Started(Scripted):
@@ -398,7 +397,7 @@ def test_a_start_that_took_too_long_to_tell_is_not_waited_for(run, monkeypatch):
     clock = SimpleNamespace(now=1_000, slept=[], monotonic=time.monotonic)
     clock.sleep = clock.slept.append
     clock.monotonic_ns = lambda: clock.now
-    monkeypatch.setattr(worker_run, "time", clock)
+    monkeypatch.setattr(worker, "time", clock)
     member = Scripted(0, {"drive": [{"event": "ready"}], "start": [{"event": "driven"}]})
     plain = member.order
 

@@ -17,7 +17,7 @@ from edgescope.devices.base import Undo
 from edgescope.devices.cpu.limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import SettingError, UnsupportedError, UsageError
-from edgescope.modes import catalog, cpu, enter, gpu_power, launcher, mps, privileged
+from edgescope.modes import catalog, cpu, enter, gpu, launcher, privileged
 from edgescope.modes.catalog import Together
 from edgescope.modes.cpu import Affinity, Quota, some
 from edgescope.modes.enter import in_mode
@@ -249,7 +249,7 @@ esac
 def programs(tmp_path, monkeypatch):
     where = tmp_path / "bin"
     where.mkdir()
-    for name, text in ((mps.CONTROL, CONTROL), ("nvidia-smi", SMI)):
+    for name, text in ((gpu.CONTROL, CONTROL), ("nvidia-smi", SMI)):
         (where / name).write_text(text)
         (where / name).chmod(0o755)
     (where / "limit").write_text("700.00\n")
@@ -262,12 +262,12 @@ def programs(tmp_path, monkeypatch):
 def test_mps_is_started_asked_and_stopped(programs, monkeypatch):
     with enter.entered(catalog.find("mps=50", {})) as mode:
         env = mode.launch().env
-        pipe = Path(env[mps.PIPE]) / "control"
-        assert env[mps.PERCENT] == "50" and pipe.exists()
-        assert mode.problem() == f"{mps.PERCENT} is not set"  # not in this process
+        pipe = Path(env[gpu.PIPE]) / "control"
+        assert env[gpu.PERCENT] == "50" and pipe.exists()
+        assert mode.problem() == f"{gpu.PERCENT} is not set"  # not in this process
         for key, value in env.items():
             monkeypatch.setenv(key, value)
-        assert mode.problem() == "" and f"{mps.PERCENT}=50" in mode.evidence()
+        assert mode.problem() == "" and f"{gpu.PERCENT}=50" in mode.evidence()
     assert not pipe.parent.exists()
 
 
@@ -302,7 +302,7 @@ def test_a_daemon_that_will_not_stop_is_not_told_as_restored_one_that_is_gone_is
         with enter.entered(catalog.find("mps=50", {})):
             monkeypatch.setenv("MPS_BROKEN", "1")
     (folder,) = temporary.iterdir()
-    (programs / mps.CONTROL).write_text("#!/bin/sh\necho Cannot find MPS control daemon process\nexit 1\n")
+    (programs / gpu.CONTROL).write_text("#!/bin/sh\necho Cannot find MPS control daemon process\nexit 1\n")
     enter.journal().recover()
     assert not folder.exists()
 
@@ -319,7 +319,7 @@ def test_mps_that_may_not_be_noted_leaves_no_folder(programs, temporary):
 def test_a_power_limit_needs_the_users_word_is_verified_and_restored(programs, monkeypatch):
     mode = catalog.find("gpu_power=250", {})
     refused(mode, UsageError, r"E-MODE-7.*--allow-power-limit")
-    monkeypatch.setenv(gpu_power.ALLOWED, "1")
+    monkeypatch.setenv(gpu.ALLOWED, "1")
     with enter.entered(mode):
         assert (
             programs / "limit"
@@ -338,25 +338,25 @@ def test_a_power_limit_needs_the_users_word_is_verified_and_restored(programs, m
     ],
 )
 def test_a_power_limit_that_cannot_be_had_is_said(programs, monkeypatch, marker, watts, error, says):
-    monkeypatch.setenv(gpu_power.ALLOWED, "1")
+    monkeypatch.setenv(gpu.ALLOWED, "1")
     if marker:
         (programs / marker).touch()
-    refused(gpu_power.GpuPower(watts), error, says)
+    refused(gpu.GpuPower(watts), error, says)
 
 
 @pytest.mark.process
 def test_the_gpu_is_the_one_that_cuda_calls_0_or_none(programs, monkeypatch):
-    monkeypatch.setenv(gpu_power.ALLOWED, "1")
+    monkeypatch.setenv(gpu.ALLOWED, "1")
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         monkeypatch.delenv(name, raising=False)
-    assert gpu_power.board() == 0
+    assert gpu.board() == 0
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8f3c")
-    refused(gpu_power.GpuPower(250), UsageError, r"E-MODE-13.*CUDA_VISIBLE_DEVICES=GPU-8f3c")
+    refused(gpu.GpuPower(250), UsageError, r"E-MODE-13.*CUDA_VISIBLE_DEVICES=GPU-8f3c")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
     (programs / "gpus").write_text("GPU 0: A\n  MIG 1g\nGPU 1: B\n")
-    refused(gpu_power.GpuPower(250), UsageError, r"E-MODE-13.*2 GPUs, CUDA_DEVICE_ORDER=not set")
+    refused(gpu.GpuPower(250), UsageError, r"E-MODE-13.*2 GPUs, CUDA_DEVICE_ORDER=not set")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    with enter.entered(gpu_power.GpuPower(250)) as mode:
+    with enter.entered(gpu.GpuPower(250)) as mode:
         assert mode.evidence() == "nvidia-smi -i 3: power.limit 250 W"
     asked = (programs / "asked").read_text().splitlines()
     assert "-i 3 -pl 250" in asked and "-i 3 -pl 700" in asked and not any("-i 0" in a for a in asked)
@@ -599,7 +599,7 @@ def test_a_launcher_that_cannot_returns_4(monkeypatch, capsys, error):
 
 def daemon(folder, monkeypatch, answers, percent=50.0):
     """A daemon in a folder whose control program answers these (exit status, output); what it was asked."""
-    asked, one = [], mps.Mps(percent)
+    asked, one = [], gpu.Mps(percent)
     one._folder = folder
 
     def run(words, **how):
@@ -609,7 +609,7 @@ def daemon(folder, monkeypatch, answers, percent=50.0):
             raise answer
         return SimpleNamespace(returncode=answer[0], stdout=answer[1])
 
-    monkeypatch.setattr(mps.subprocess, "run", run)
+    monkeypatch.setattr(gpu.subprocess, "run", run)
     return one, asked
 
 
@@ -626,9 +626,9 @@ def test_a_daemon_that_answered_and_had_a_server_is_alive(tmp_path, monkeypatch)
     (tmp_path / "log/control.log").write_text("one\ntwo\nthree\n")
     assert one.dead() == "it had no server meanwhile, so it had no client; two | three | first"
     words, how = asked[0]
-    assert words == [mps.CONTROL] and how["input"] == "get_server_list\n"
+    assert words == [gpu.CONTROL] and how["input"] == "get_server_list\n"
     assert (how["timeout"], how["check"], how["text"], how["errors"]) == (20, False, True, "replace")
-    assert (how["env"][mps.PIPE], how["env"][mps.LOG]) == (str(tmp_path), f"{tmp_path}/log")
+    assert (how["env"][gpu.PIPE], how["env"][gpu.LOG]) == (str(tmp_path), f"{tmp_path}/log")
     assert how["env"]["PATH"] == os.environ["PATH"] and how["stderr"] == subprocess.STDOUT
 
 
@@ -640,34 +640,34 @@ def test_a_daemon_that_does_not_answer_is_dead_with_the_end_of_its_words(tmp_pat
     assert one.dead() == " ".join(["x"] * 200)[-300:] + "; " + "b" * 300
     assert one.dead() == "it ended with 3; " + "b" * 300
     assert one.dead() == "gone; " + "b" * 300
-    assert mps.Mps().dead() == "it was never started"
+    assert gpu.Mps().dead() == "it was never started"
 
 
 def test_a_share_of_the_gpu_is_in_the_environment_only_with_a_daemon(tmp_path, monkeypatch):
-    one, whole = mps.Mps(40), mps.Mps()
+    one, whole = gpu.Mps(40), gpu.Mps()
     assert one.launch() == whole.launch() == Launch()
     assert (one.name, whole.name) == ("mps=40", "mps")
     one._folder = whole._folder = tmp_path
-    places = {mps.PIPE: str(tmp_path), mps.LOG: f"{tmp_path}/log"}
-    assert whole.launch() == Launch(env=places) and one.launch() == Launch(env={**places, mps.PERCENT: "40"})
-    assert one.problem({}) == f"{mps.PERCENT} is not set" and "not there" in whole.problem({})
-    assert whole.problem({mps.PERCENT: "40"}) == f"{mps.PERCENT} is 40"
+    places = {gpu.PIPE: str(tmp_path), gpu.LOG: f"{tmp_path}/log"}
+    assert whole.launch() == Launch(env=places) and one.launch() == Launch(env={**places, gpu.PERCENT: "40"})
+    assert one.problem({}) == f"{gpu.PERCENT} is not set" and "not there" in whole.problem({})
+    assert whole.problem({gpu.PERCENT: "40"}) == f"{gpu.PERCENT} is 40"
     (tmp_path / "control").touch()
-    assert one.problem({**places, mps.PERCENT: "40"}) == whole.problem(places) == ""
+    assert one.problem({**places, gpu.PERCENT: "40"}) == whole.problem(places) == ""
 
 
 def test_a_daemon_is_stopped_and_its_folder_removed_unless_it_is_not_ours(tmp_path, monkeypatch):
     folder = tmp_path / "edgescope-mps-1"
-    assert mps.quit_daemon((str(folder),)) == "", "it is gone already"
+    assert gpu.quit_daemon((str(folder),)) == "", "it is gone already"
     with pytest.raises(SettingError, match="E-MODE-4"):
-        mps.quit_daemon((str(tmp_path),))
+        gpu.quit_daemon((str(tmp_path),))
     answers = [(1, "busy"), (1, "Cannot find MPS control daemon process")]
     _, asked = daemon(folder, monkeypatch, answers)
     folder.mkdir()
     (folder / "control").touch()
     with pytest.raises(SettingError, match="busy"):
-        mps.quit_daemon((str(folder),))
-    assert folder.exists() and mps.quit_daemon((str(folder),)) == "" and not folder.exists()
+        gpu.quit_daemon((str(folder),))
+    assert folder.exists() and gpu.quit_daemon((str(folder),)) == "" and not folder.exists()
     assert [how["input"] for _, how in asked] == ["quit\n"] * 2
 
 
@@ -677,29 +677,29 @@ def sharing_trial(**keys):
 
 def test_sharing_by_mps_needs_a_gpu_and_one_daemon():
     assert (
-        mps.mps_of(sharing_trial()).percent == 40.0
-        and mps.mps_of(sharing_trial(sharing="mps")).percent is None
+        gpu.mps_of(sharing_trial()).percent == 40.0
+        and gpu.mps_of(sharing_trial(sharing="mps")).percent is None
     )
-    assert mps.mps_of(sharing_trial(sharing="time_slicing", device="cpu")) is None
+    assert gpu.mps_of(sharing_trial(sharing="time_slicing", device="cpu")) is None
     with pytest.raises(UnsupportedError, match="E-MPS-3"):
-        mps.mps_of(sharing_trial(device="cpu"))
+        gpu.mps_of(sharing_trial(device="cpu"))
     with pytest.raises(UsageError, match="E-MODE-10"):
-        mps.mps_of(sharing_trial(mode="cpus=0+mps=50"))
+        gpu.mps_of(sharing_trial(mode="cpus=0+mps=50"))
 
 
 def test_a_mode_is_joined_with_the_daemon_that_sharing_needs(monkeypatch):
     cpus = Affinity([0])
-    assert mps.with_sharing(cpus, sharing_trial(sharing="time_slicing")) == (cpus, None)
-    both, one = mps.with_sharing(cpus, sharing_trial())
+    assert gpu.with_sharing(cpus, sharing_trial(sharing="time_slicing")) == (cpus, None)
+    both, one = gpu.with_sharing(cpus, sharing_trial())
     assert both.modes == (cpus, one) and one.percent == 40.0
 
 
 def test_workers_without_the_daemon_are_refused(tmp_path):
-    mps.require(sharing_trial(sharing="time_slicing"), {})
+    gpu.require_mps(sharing_trial(sharing="time_slicing"), {})
     (tmp_path / "control").touch()
-    mps.require(sharing_trial(), {mps.PERCENT: "40", mps.PIPE: str(tmp_path)})
+    gpu.require_mps(sharing_trial(), {gpu.PERCENT: "40", gpu.PIPE: str(tmp_path)})
     with pytest.raises(SettingError, match="E-MPS-4"):
-        mps.require(sharing_trial(), {mps.PIPE: str(tmp_path)})
+        gpu.require_mps(sharing_trial(), {gpu.PIPE: str(tmp_path)})
 
 
 @pytest.mark.parametrize("status", [s for s in Status if s is not Status.UNSUPPORTED])
@@ -707,9 +707,9 @@ def test_what_a_daemon_did_not_serve_to_its_end_is_no_result(status):
     result = Result(id="r", trial=sharing_trial(), machine=Machine({}, {}), status=status)
     live, gone = (SimpleNamespace(dead=lambda word=word: word) for word in ("", "gone"))
     refused_result = replace(result, status=Status.UNSUPPORTED)
-    assert mps.rechecked(result, None) is mps.rechecked(result, live) is result
-    assert mps.rechecked(refused_result, gone) is refused_result
-    after = mps.rechecked(result, gone)
+    assert gpu.rechecked(result, None) is gpu.rechecked(result, live) is result
+    assert gpu.rechecked(refused_result, gone) is refused_result
+    after = gpu.rechecked(result, gone)
     if status in (Status.OK, Status.UNSTABLE):
         assert after.status is Status.FAILED and after.reason.code == "E-MPS-2" and not after.warnings
     else:
@@ -722,20 +722,20 @@ def test_what_a_daemon_did_not_serve_to_its_end_is_no_result(status):
 @pytest.mark.process
 @pytest.mark.parametrize("watts", [200, 700])
 def test_the_lowest_and_the_highest_power_limit_can_be_set(programs, monkeypatch, watts):
-    monkeypatch.setenv(gpu_power.ALLOWED, "1")
+    monkeypatch.setenv(gpu.ALLOWED, "1")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with enter.entered(gpu_power.GpuPower(watts)):
+    with enter.entered(gpu.GpuPower(watts)):
         assert float((programs / "limit").read_text()) == watts
 
 
 @pytest.mark.parametrize(("limit", "same"), [(250.5, True), (249.5, True), (250.52, False), (249.48, False)])
 def test_a_limit_that_is_half_a_watt_off_is_the_one_that_was_asked_for(monkeypatch, limit, same):
     asked = []
-    monkeypatch.setattr(gpu_power, "_limits", lambda index: (limit, 100.0, 400.0))
-    monkeypatch.setattr(gpu_power, "board", lambda: 3)
-    monkeypatch.setattr(gpu_power, "_smi", lambda *words: asked.append(words) or "set")
-    assert gpu_power.GpuPower(250).problem() == ("" if same else f"nvidia-smi says power.limit {limit:g} W")
-    assert gpu_power.put(("3", "250")) == ("" if same else "set")
+    monkeypatch.setattr(gpu, "_limits", lambda index: (limit, 100.0, 400.0))
+    monkeypatch.setattr(gpu, "board", lambda: 3)
+    monkeypatch.setattr(gpu, "_smi", lambda *words: asked.append(words) or "set")
+    assert gpu.GpuPower(250).problem() == ("" if same else f"nvidia-smi says power.limit {limit:g} W")
+    assert gpu.put_limit(("3", "250")) == ("" if same else "set")
     assert asked == ([] if same else [("-i", "3", "-pl", "250")])
 
 
@@ -753,12 +753,12 @@ def test_a_limit_that_is_half_a_watt_off_is_the_one_that_was_asked_for(monkeypat
 )
 def test_which_gpu_cuda_calls_0(monkeypatch, environ, gpus, board):
     listed = "".join(f"GPU {n}: A\n  MIG 1g\n" for n in range(gpus))
-    monkeypatch.setattr(gpu_power, "_smi", lambda *words: listed)
+    monkeypatch.setattr(gpu, "_smi", lambda *words: listed)
     if board is not None:
-        assert gpu_power.board(environ) == board
+        assert gpu.board(environ) == board
         return
     with pytest.raises(UsageError, match="E-MODE-13"):
-        gpu_power.board(environ)
+        gpu.board(environ)
 
 
 def test_nvidia_smi_is_asked_in_words_and_its_last_ones_are_told(monkeypatch):
@@ -769,13 +769,13 @@ def test_nvidia_smi_is_asked_in_words_and_its_last_ones_are_told(monkeypatch):
         code, out, err = answers.pop(0)
         return SimpleNamespace(returncode=code, stdout=out, stderr=err)
 
-    monkeypatch.setattr(gpu_power.subprocess, "run", run)
+    monkeypatch.setattr(gpu.subprocess, "run", run)
     for _ in range(2):
         with pytest.raises(UnsupportedError, match="E-MODE-9") as caught:
-            gpu_power._limits(4)
+            gpu._limits(4)
     assert caught.value.evidence == "x" * 100
     with pytest.raises(SettingError, match="E-MODE-4") as failed:
-        gpu_power._smi("-L")
+        gpu._smi("-L")
     assert failed.value.evidence == "y" * 292 + " no root"
     query = "--query-gpu=power.limit,power.min_limit,power.max_limit"
     words = ["nvidia-smi", "-i", "4", query, "--format=csv,noheader,nounits"]

@@ -8,8 +8,7 @@ from edgescope.errors import DeviceError, UsageError
 from edgescope.modes import catalog
 from edgescope.modes.catalog import Together
 from edgescope.modes.cpu import Affinity, Governor, Quota
-from edgescope.modes.gpu_power import GpuPower
-from edgescope.modes.mps import Mps
+from edgescope.modes.gpu import GpuPower, Mps
 from edgescope.records import Trial
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgescope import units
 from edgescope.metrics import METRICS
 from edgescope.records import Absent, Measured
-from edgescope.report import data, html, markdown, terminal
+from edgescope.report import data, html, terminal
 from edgescope.report import document as doc
 from edgescope.report.document import Column, Document, Items, Mark, Pairs, Row, Section, Table, Text
 
@@ -46,7 +46,7 @@ def test_each_format_shows_its_levels():
     assert text(LEVELS, verbose=True).split() == ["main", "detail"]
     page = re.findall("<p>(.*?)</p>", html.render(LEVELS))
     assert page[:3] == ["main", "detail", "page"] and "data" not in page
-    assert "main\n\ndetail\n" in markdown.render(LEVELS) and "brief" not in markdown.render(LEVELS)
+    assert "main\n\ndetail\n" in data.markdown(LEVELS) and "brief" not in data.markdown(LEVELS)
     assert json.loads(data.json_text(LEVELS))["x"] == {
         "value": 1 / 3,
         "unit": "s",
@@ -87,7 +87,7 @@ def test_every_format_escapes():
     )
     page = html.render(nasty)
     assert "<b>" not in page and page.count("&lt;/script&gt;") >= 6
-    assert "</script><b>" not in markdown.render(nasty).replace(f"`{NASTY.replace('`', '')}`", "")
+    assert "</script><b>" not in data.markdown(nasty).replace(f"`{NASTY.replace('`', '')}`", "")
 
 
 def test_a_link_leads_to_what_the_page_defines_alone():

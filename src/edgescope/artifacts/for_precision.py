@@ -78,7 +78,7 @@ def onnx_file(
 
         return made.dynamic(model, folder, opset=opset)
     if precision == "int8" and fallback:
-        from edgescope.artifacts.mixed_precision import mixture
+        from edgescope.artifacts.int8 import mixture
 
         return mixture(model, folder, opset=opset, **recipe)
     if precision == "int8":

@@ -1,4 +1,4 @@
-"""The half of mixed_precision.py that needs onnx and onnxruntime: compare layer by layer, rank, bisect.
+"""The half of int8.mixture that needs onnx and onnxruntime: compare layer by layer, rank, bisect.
 
 To compare, the int8 graph is cut: every layer takes the fp32 network's own tensors, rounds them, and works with its
 rounded weights. Each then shows only its own error. In the uncut graph a layer that destroys the signal would hide
@@ -18,7 +18,7 @@ import onnx
 from numpy.typing import NDArray
 
 from edgescope.artifacts import bias_correction, int8_onnxruntime, onnx_write
-from edgescope.artifacts.mixed_precision import Job
+from edgescope.artifacts.int8 import Job
 from edgescope.artifacts.onnx_export import size_of
 from edgescope.models.base import Samples
 from edgescope.process import scratch_folder

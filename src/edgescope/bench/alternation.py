@@ -24,8 +24,7 @@ from edgescope.errors import Message
 from edgescope.isolate.forks import ForkedWorker, Forks
 from edgescope.isolate.fresh import PAIR
 from edgescope.isolate.notes import Imports
-from edgescope.isolate.worker import WorkerError, WorkerProcess
-from edgescope.isolate.worker_run import WorkerRun
+from edgescope.isolate.worker import WorkerError, WorkerProcess, WorkerRun
 from edgescope.process import Line, scratch_folder
 from edgescope.records import (
     QUERY_OK,

@@ -38,7 +38,7 @@ from edgescope.bench.watch import peak_rss
 from edgescope.clock import MonotonicClock
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.notes import modules
-from edgescope.isolate.worker_run import Agreed, Counter, Span
+from edgescope.isolate.worker import Agreed, Counter, Span
 from edgescope.process import Line, Pipe, die_with_parent
 from edgescope.records import QUERY_OK, Machine, Measured, Queries, Trial, Turn, codec
 from edgescope.scenarios.closed import typical_s

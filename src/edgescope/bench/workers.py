@@ -24,8 +24,8 @@ from edgescope.clock import MonotonicClock
 from edgescope.errors import WrongOutputError
 from edgescope.isolate import placement
 from edgescope.isolate.pool import WorkerPools
-from edgescope.isolate.worker_run import AT_STOP, LeaderRun, WorkerRun
-from edgescope.modes import mps
+from edgescope.isolate.worker import AT_STOP, LeaderRun, WorkerRun
+from edgescope.modes import gpu
 from edgescope.process import Line
 from edgescope.records import (
     Absent,
@@ -72,7 +72,7 @@ class Workers:
         with ExitStack() as stack:
             watch.get_ready(stack)  # while the workers load
             pools = self.pools or stack.enter_context(WorkerPools())
-            mps.require(trial, {**os.environ, **pools.launch.env})
+            gpu.require_mps(trial, {**os.environ, **pools.launch.env})
             pool, places = pools.of(trial), pools.placements(trial)
             trials = placement.trials(trial)
             with pool.run(trials, places, pools.limit_s, prestart=pools.prestart) as run:

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from edgescope import cache
 from edgescope.data import opening, preprocessing, samples
 from edgescope.data.base import Found
-from edgescope.data.fitting import picture_input
 from edgescope.data.preprocessing import Known, known, ready, searched
-from edgescope.data.samples import Wanted, sides
+from edgescope.data.samples import Wanted, picture_input, sides
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.base import TRAINED_FRAMES, Model, Purpose, Samples

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from edgescope import cache, options
 from edgescope.data import opening, samples
 from edgescope.data.base import Found, Record
-from edgescope.data.fitting import picture_input
-from edgescope.data.samples import Wanted
+from edgescope.data.samples import Wanted, picture_input
 from edgescope.errors import UsageError
 from edgescope.models.base import Configured, Model, Purpose, SeesImages, TensorSpec, usual_batch
 from edgescope.models.image import preprocess

@@ -20,8 +20,7 @@ from edgescope.devices.cpu.limits import Memory
 from edgescope.isolate import placement
 from edgescope.isolate.fresh import TIMEOUT, floor_of
 from edgescope.isolate.placement import worker_launch
-from edgescope.isolate.worker import Placement, WorkerError, WorkerProcess
-from edgescope.isolate.worker_run import GRACE_S, PATIENCE_S, WorkerRun
+from edgescope.isolate.worker import GRACE_S, PATIENCE_S, Placement, WorkerError, WorkerProcess, WorkerRun
 from edgescope.process import Launch, scratch_folder
 from edgescope.records import Role, Status, Trial
 from edgescope.tracing import FOLDER

@@ -16,8 +16,7 @@ from edgescope.devices.kernel_files import cpu_list
 from edgescope.devices.manifest import settings
 from edgescope.errors import EdgescopeError, UsageError, closest_name
 from edgescope.modes.cpu import Affinity, Governor, Quota
-from edgescope.modes.gpu_power import GpuPower
-from edgescope.modes.mps import CONTROL, Mps
+from edgescope.modes.gpu import CONTROL, GpuPower, Mps
 from edgescope.process import Launch
 from edgescope.registry import REPLAYED
 

@@ -22,7 +22,7 @@ from typing import Protocol
 from edgescope import registry
 from edgescope.devices.kernel_files import fact
 from edgescope.errors import SettingError
-from edgescope.modes import gpu_power, helper, mps
+from edgescope.modes import gpu, helper
 
 HELPER = Path("/usr/local/sbin/edgescope-helper")
 _SUDO_S = 60
@@ -149,8 +149,8 @@ def change_group(words: Sequence[str], root: Path = Path("/")) -> str:
 #: Changes that the helper does not make: they need no root, or must not be possible without a password.
 OWN: Mapping[str, Callable[[Sequence[str], Path], str]] = {
     "quota": change_group,
-    "mps_quit": mps.quit_daemon,
-    "gpu_power": gpu_power.put,
+    "mps_quit": gpu.quit_daemon,
+    "gpu_power": gpu.put_limit,
 }
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RENDERERS: Mapping[str, str] = {
     ".html": "edgescope.report.html:render",
     ".htm": "edgescope.report.html:render",
-    ".md": "edgescope.report.markdown:render",
+    ".md": "edgescope.report.data:markdown",
     ".csv": "edgescope.report.data:csv_file",
     ".json": "edgescope.report.data:json_file",
 }

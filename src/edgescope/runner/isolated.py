@@ -30,7 +30,7 @@ from edgescope.isolate.placement import placements
 from edgescope.isolate.pool import alike
 from edgescope.modes import catalog
 from edgescope.modes.enter import entered, stoppable
-from edgescope.modes.mps import Mps, mps_of, rechecked, share, with_sharing
+from edgescope.modes.gpu import Mps, mps_of, rechecked, share, with_sharing
 from edgescope.records import Result, Status, Trial
 from edgescope.runner.run import Runner
 

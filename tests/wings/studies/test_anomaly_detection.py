@@ -6,7 +6,7 @@ import pytest
 
 from edgescope.bench.parts import HERE
 from edgescope.records import Measured, Status, Trial
-from edgescope.report import html, markdown
+from edgescope.report import data, html
 from edgescope.wings.studies.anomaly_detection import study
 from edgescope.wings.studies.claim import Answer
 from edgescope.wings.studies.page import document
@@ -91,7 +91,7 @@ def test_the_claims_hold_on_a_fast_machine_and_not_on_a_slow_one():
 
 def test_the_page_has_every_table_and_no_ratio_to_another_board():
     page = document(PAPER, world())
-    text = markdown.render(page)
+    text = data.markdown(page)
     for words in (
         "Orin Nano (study)",
         "47.56",
@@ -115,7 +115,7 @@ def test_a_cell_that_failed_shows_why():
         else r
         for r in results
     ]
-    text = markdown.render(document(PAPER, broken))
+    text = data.markdown(document(PAPER, broken))
     assert "no bfloat16" in text and "9.9" in text
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgescope.analysis.kernels import launches
+from edgescope.analysis.kernels import gpu_time
 from edgescope.analysis.kernels.account import account, steadiness
 from edgescope.analysis.kernels.gpu_time import by_name, gpu_times, scheduling, sharing
 from edgescope.analysis.kernels.inferences import Inferences, inferences, shared_name
@@ -105,7 +105,7 @@ def test_launches_are_joined_as_one_would_by_hand(seed, sparse):
     for _, c in pairs:
         count[id(c)] = count.get(id(c), 0) + 1
     single = [(w, c) for w, c in pairs if count[id(c)] == 1]
-    found = launches.launches(Rows(made(rows).spans))
+    found = gpu_time.launches(Rows(made(rows).spans))
     assert found is not None
     waits = [w["start_ns"] - c["end_ns"] for w, c in single]
     assert (found.queue.count, found.queue.total_ns) == (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgescope.report import data, html, markdown
+from edgescope.report import data, html
 from edgescope.wings.video import page as watch
 
 SUMMARY = {
@@ -41,7 +41,7 @@ ALARM = {
 }
 
 
-@pytest.mark.parametrize("render", [html.render, markdown.render])
+@pytest.mark.parametrize("render", [html.render, data.markdown])
 def test_every_alarm_is_there_and_what_was_lost(render):
     text = render(watch.document(SUMMARY, [ALARM]))
     for words in (
@@ -73,6 +73,6 @@ def test_an_alarm_that_is_on_has_no_end_and_a_film_no_ages():
     }
     quiet |= {"dropped_by_queues": 0, "failed_units": 0, "unscored_snippets": 0}
     assert watch.problems(quiet) == []
-    text = markdown.render(watch.document(quiet, []))
+    text = data.markdown(watch.document(quiet, []))
     assert "no alarm was raised" in text
     assert "and is on" in watch.line({**ALARM, "end_s": None}) and "to 15.5 s" in watch.line(ALARM)

@@ -30,16 +30,17 @@ from edgescope.analysis.finding import (
 )
 from edgescope.analysis.kernels.gpu_time import (
     GpuTime,
+    Launches,
     Named,
     Scheduled,
     Sharing,
     by_name,
     gpu_times,
+    launches,
     scheduling,
     sharing,
 )
 from edgescope.analysis.kernels.inferences import Budget, Inferences, budget, inferences
-from edgescope.analysis.kernels.launches import Launches, launches
 from edgescope.analysis.kernels.rows import Cover, Rows
 from edgescope.errors import Message
 from edgescope.records import (

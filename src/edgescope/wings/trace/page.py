@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgescope.analysis.finding import CAUSES
 from edgescope.analysis.kernels.account import Account, of_trace
-from edgescope.analysis.kernels.gpu_time import GpuTime, Named, Scheduled, Sharing
+from edgescope.analysis.kernels.gpu_time import GpuTime, Launches, Named, Scheduled, Sharing
 from edgescope.analysis.kernels.inferences import EC, PARTS, Budget
-from edgescope.analysis.kernels.launches import Launches
 from edgescope.analysis.kernels.rows import Distribution
 from edgescope.errors import Message
 from edgescope.records import Absent, Field, Json, Measured, Verdict
