@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from facts import page
 
-from edgescope.analysis.kernels.launches import launches
+from edgescope.analysis.kernels.gpu_time import launches
 from edgescope.analysis.kernels.rows import Rows
 from edgescope.records import Spans
 from edgescope.wings.trace import cupti
