@@ -62,9 +62,11 @@ def stale(claim: dict[str, Any], rules: dict[str, str] | None = None) -> list[st
 
 @cache
 def pages() -> dict[str, str]:
-    """Return the pages that may cite, by where they lie."""
+    """Return the pages that may cite, by where they lie: none that is itself an index of runs."""
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return {str(p.relative_to(ROOT)): p.read_text() for p in found if p.name != "evidence.md"}
+    return {
+        str(p.relative_to(ROOT)): p.read_text() for p in found if p.name not in ("evidence.md", "studies.md")
+    }
 
 
 def told_on(claim: dict[str, Any]) -> list[str]:
