@@ -24,7 +24,7 @@ def test_two_are_refused_by_name_and_one_can_be_chosen():
     with pytest.raises(UsageError, match=r"2 machines \(.*test cpu\): 2 results; .*a GPU\): 1 result\)"):
         machines.one(made)
     assert machines.share(made, MACHINE, OTHER.id[:6]).results == [made[1]]
-    with pytest.raises(UsageError, match="E-MIX-2: no machine's id in this store begins with 'zz'"):
+    with pytest.raises(UsageError, match=r"E-MIX-2: .*'zz'"):
         machines.share(made, MACHINE, "zz")
 
 
@@ -54,7 +54,7 @@ def test_this_machine_has_a_name():
 def test_only_this_machine_measures():
     for chosen in ("", "here", MACHINE.id[:8]):
         machines.measured_by(MACHINE, chosen)
-    with pytest.raises(UsageError, match="E-MIX-3: this machine is"):
+    with pytest.raises(UsageError, match="E-MIX-3: "):
         machines.measured_by(MACHINE, OTHER.id[:8])
 
 

@@ -1,5 +1,6 @@
 """How busy a machine was, from channels whose every reading was chosen."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -140,8 +141,8 @@ def test_a_channel_that_the_gpu_refuses_is_absent_with_its_reason():
     mute = Channel("gpu0_tensor_active", "1", "gpu", "gauge", "t", status="failed", reason="")
     told = replace(run.readings, channels=(*run.readings.channels, refused, mute))
     assert of_gpu(replace(run, readings=told), "sm_active") == Absent("gpu0_sm_active: needs GPM")
-    assert of_gpu(replace(run, readings=told), "tensor_active") == Absent(
-        "gpu0_tensor_active: it could not be read"
+    assert re.fullmatch(
+        r"gpu0_tensor_active: .* read", of_gpu(replace(run, readings=told), "tensor_active").reason
     )
 
 

@@ -152,7 +152,7 @@ def test_a_damaged_file_is_made_again(tmp_path):
 
 @pytest.mark.slow
 def test_a_file_that_computes_something_else_is_not_kept(tmp_path):
-    with pytest.raises(ModelError, match=r"does not compute what the network computes.*relative error"):
+    with pytest.raises(ModelError, match=r"E-EXPORT-3: .*relative error"):
         onnx_export.onnx_file(info(), SPECS, Random, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -238,7 +238,7 @@ def test_an_exporter_that_writes_another_opset_is_caught(tmp_path, monkeypatch):
     from edgescope.artifacts import onnx_export_torch
 
     monkeypatch.setattr(onnx_export_torch, "_trace", onnx_export_torch._write)
-    with pytest.raises(ModelError, match=r"E-EXPORT-4.*opset 18 where 17 was asked"):
+    with pytest.raises(ModelError, match=r"E-EXPORT-4: .*opset 18 .* 17 "):
         onnx_export.onnx_file(info(), SPECS, Small, tmp_path, opset=17)
     assert list(tmp_path.iterdir()) == []
 

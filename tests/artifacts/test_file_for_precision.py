@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,14 +129,12 @@ def test_tensorrt_has_one_form_only_and_dynamic_is_for_some():
     assert {*for_precision.DYNAMIC_OPTIONS} - {*for_precision.INT8_OPTIONS} == {"dynamic"}
 
 
-@pytest.mark.parametrize(
-    ("node", "said"), [("node 'a'", "node 'a': "), ("", "the file is written in opset 18: ")]
-)
+@pytest.mark.parametrize(("node", "said"), [("node 'a'", "node 'a': "), ("", ".* opset 18: ")])
 def test_what_an_engine_cannot_load_names_the_node_or_the_opset(monkeypatch, node, said):
     found = {"named_in": lambda path, text: node, "opsets": lambda path: "18"}
     monkeypatch.setattr(for_precision, "need", lambda target, *_: found[target.partition(":")[2]])
     error = for_precision.unreadable("E-X-1", "Engine", Path("a.onnx"), ValueError("b \n c" + "x" * 500))
-    assert error.code == "E-X-1" and error.evidence == said + "b c" + "x" * 397
+    assert error.code == "E-X-1" and re.fullmatch(said + "b cx{397}", error.evidence)
 
 
 def test_a_precision_that_is_not_here_is_refused_with_what_is():

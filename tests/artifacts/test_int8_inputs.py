@@ -59,8 +59,8 @@ def test_without_inputs_there_is_no_int8(given):
 @pytest.mark.parametrize(
     ("values", "digests", "evidence"),
     [
-        (np.ones((3, 2)), None, "every value is the same"),
-        (None, ("d", "d", "d"), "all have the SHA-256 d"),
+        (np.ones((3, 2)), None, "value"),
+        (None, ("d", "d", "d"), "SHA-256 d"),
         (None, ("d", "d", "e"), None),
         (np.array([[1, 1], [1, 1], [1, 2]]), None, None),
     ],
@@ -69,7 +69,8 @@ def test_inputs_that_do_not_vary_are_refused(values, digests, evidence):
     given = samples(3, values=values)
     given = replace(given, digests=digests) if digests else given
     if evidence:
-        assert refused(Net(given)) == ("E-INT8-4", evidence)
+        code, said = refused(Net(given))
+        assert code == "E-INT8-4" and evidence in said
     else:
         assert int8.inputs(Net(given), 64) is given
 

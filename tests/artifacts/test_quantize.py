@@ -332,8 +332,8 @@ def misshapen(samples, purpose, n):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (constant, "E-INT8-4.*every value is the same.*Try: "),
-        (repeated, "E-INT8-4.*all have the SHA-256.*Try: "),
+        (constant, "E-INT8-4: .*every value.*Try: "),
+        (repeated, "E-INT8-4: .*SHA-256.*Try: "),
         (misshapen, r"E-INT8-7.*223.*it takes.*224.*Try: "),
     ],
 )
@@ -386,7 +386,7 @@ def test_a_quantiser_that_writes_a_later_opset_than_asked_is_refused(tmp_path, m
 
     model = residual(tmp_path / "net.onnx")
     monkeypatch.setattr(int8_onnxruntime, "opset_of", lambda model: 19)
-    with pytest.raises(UnsupportedError, match=r"E-INT8-8.*opset 19 where 13 was asked"):
+    with pytest.raises(UnsupportedError, match=r"E-INT8-8: .*opset 19 .* 13 "):
         int8.int8(model, tmp_path / "made", qdq="s8s8", opset=13)
     assert list((tmp_path / "made").iterdir()) == []
 

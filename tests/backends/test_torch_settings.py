@@ -125,7 +125,7 @@ def test_graph_false_is_no_graph(cuda, value):
 
 
 def test_a_tune_it_has_not_is_refused():
-    with pytest.raises(UsageError, match="E-OPT-3: tune must be one of default, max-autotune"):
+    with pytest.raises(UsageError, match=r"E-OPT-3: tune .* default, max-autotune"):
         TorchCompile().prepare(Careless(), Spec(options={"tune": "hard"}), cache.folder("artifacts"))
 
 

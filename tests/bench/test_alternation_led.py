@@ -188,7 +188,7 @@ def test_a_side_is_told_by_its_turns(led, tmp_path):
     assert first.alternation.idle_share == pytest.approx(0.05)
     assert second.alternation.idle_share == pytest.approx(0.06)
     awake = [[w.evidence for w in end.warnings if w.code == "W-PAIR-2"] for end in (first, second)]
-    assert awake == [[], ["its threads took 6% of a core"]]
+    assert awake[0] == [] and len(awake[1]) == 1 and " 6% " in awake[1][0]
 
 
 def test_a_forked_side_has_less_time_and_no_figures_of_its_start(led, tmp_path):

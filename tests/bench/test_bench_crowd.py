@@ -101,7 +101,7 @@ def test_workers_must_answer_alike_within_their_precision(tmp_path, precision, a
     if alike:
         workers._alike(asked, [first, second])
     else:
-        with pytest.raises(WrongOutputError, match="worker 1 gives other outputs") as error:
+        with pytest.raises(WrongOutputError, match="E-WORKER-4: worker 1 ") as error:
             workers._alike(asked, [first, second])
         assert f"relative l2 {apart:.2g}" in error.value.evidence
 
@@ -118,7 +118,7 @@ def test_other_shapes_other_outputs_or_no_numbers_are_not_alike(tmp_path, other)
 def test_the_worker_that_differs_is_named_and_zeros_are_compared_by_size(tmp_path):
     same = [answered(tmp_path, name, [0.0, 0.0]) for name in "ab"]
     workers._alike(trial(), same)
-    with pytest.raises(WrongOutputError, match="worker 2 gives other outputs"):
+    with pytest.raises(WrongOutputError, match="E-WORKER-4: worker 2 "):
         workers._alike(trial(), [*same, answered(tmp_path, "c", [0.0, 0.01])])
     workers._alike(trial(), same[:1])
     workers._alike(trial(), [answered(tmp_path, name) for name in "de"])  # nothing is answered by either

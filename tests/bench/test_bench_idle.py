@@ -82,5 +82,5 @@ def test_the_flag_is_a_key_of_the_trial_and_screening_does_not_idle():
     assert keys(args)["idle_s"] == 10.0
     assert short(null(idle_s=10, min_s=5, max_s=5), 0).idle_s == 0.0
     assert null(idle_s=10).id != null().id
-    with pytest.raises(UsageError, match="idle_s must not be negative"):
+    with pytest.raises(UsageError, match=r"E-TRIAL-1: idle_s .* -1"):
         null(idle_s=-1)

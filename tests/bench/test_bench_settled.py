@@ -1,5 +1,6 @@
 """What a finished run's own numbers make of its status, and what an exception does."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -42,7 +43,7 @@ def moved(value, lo, hi, *, scenario="single_stream", warnings=(), **metrics):
 def test_a_latency_that_moved_surely_and_far_is_unstable(drift, status):
     found = moved(*drift)
     assert found.status is status
-    assert str(found.reason).startswith("E-STAT-1: latency moved by ") is (status is Status.UNSTABLE)
+    assert str(found.reason).startswith("E-STAT-1: ") is (status is Status.UNSTABLE)
 
 
 def test_an_open_loop_is_unstable_only_where_something_must_be_said_of_it_too():
@@ -50,9 +51,7 @@ def test_an_open_loop_is_unstable_only_where_something_must_be_said_of_it_too():
     assert moved(0.4, 0.3, 0.5, scenario="fixed_rate", warnings=("W-STAT-4: x.",)).status is Status.UNSTABLE
     assert moved(0.4, 0.3, 0.5, scenario="fixed_rate", warnings=("W-STAT-3: x.",)).status is Status.OK
     loaded = moved(0.4, 0.3, 0.5, scenario="fixed_rate", warnings=("W-LOAD-1: x.",))
-    assert loaded.status is Status.UNSTABLE and str(loaded.reason).startswith(
-        "E-STAT-2: latency moved by +40%"
-    )
+    assert loaded.status is Status.UNSTABLE and re.match(r"E-STAT-2: .* \+40%", str(loaded.reason))
     both = moved(0.4, 0.3, 0.5, scenario="fixed_rate", warnings=("W-STAT-4: x.", "W-LOAD-1: x."))
     assert str(both.reason).startswith("E-STAT-2")
 
@@ -72,7 +71,7 @@ def test_wrong_outputs_outrank_failed_queries_and_those_a_drift():
     )
     found = settled(result(metrics={"drift": drift, "errors": failed}), failure="ValueError: no")
     assert found.status is Status.FAILED
-    assert str(found.reason) == "E-RUN-3: 3 of 9 queries failed (ValueError: no)."
+    assert re.fullmatch(r"E-RUN-3: 3 of 9 .* \(ValueError: no\)\.", str(found.reason))
     none = settled(result(verification=None, metrics={"errors": Measured(0.0, "queries", n=9)}))
     assert (none.status, none.reason) == (Status.OK, None)
 
@@ -109,7 +108,7 @@ def test_cpus_that_a_hypervisor_has_apart_disturb_what_runs_on_them(kind, device
     run = Run(**keys, effective=replace(begun.effective, device=device), metrics={})
     found = concluded(begun, watch, run)
     assert found.metrics["core_to_core_s"] == Measured(207e-9, "s")
-    assert any("has the CPUs 207 ns apart" in text for text in found.verdict.evidence) is far
+    assert any("CPUs 207 ns" in text for text in found.verdict.evidence) is far
     assert (found.verdict.trust is Trust.DISTURBED) is far
 
 
@@ -152,7 +151,7 @@ def test_what_a_model_raised_is_told_in_one_line_with_its_place():
         deep()
     except ValueError as error:
         reason = str(status_of(error)[1])
-    assert reason.startswith("E-RUN-1: the model or its engine raised an error (ValueError: a long xxx")
+    assert re.match(r"E-RUN-1: [^(]*\(ValueError: a long xxx", reason)
     assert "; test_bench_settled.py:" in reason and " in deep)" in reason and "x" * 293 in reason
     assert "x" * 294 not in reason and "\n" not in reason
 

@@ -73,7 +73,7 @@ def test_fixed_rate_and_offline_run(capsys, trials_here):
     [
         (["null", "--backend", "nul"], 2, "no backend is called 'nul'"),
         (["resnet5", "--backend", "null"], 2, "resnet50"),
-        (["null", "--backend", "null", "--batch", "0"], 2, "batch must be at least 1"),
+        (["null", "--backend", "null", "--batch", "0"], 2, "batch must be"),
         (["null", "--backend", "null", "--precision", "fp33"], 2, "precision must be one of"),
         (["null", "--backend", "null", "--scenario", "fixed_rate"], 2, "--rate"),
         (["null", "--backend", "null", "--option", "delai=3"], 2, "has no option delai"),

@@ -30,7 +30,7 @@ def test_every_row_is_one_line_of_80_columns(board, capsys):
 @pytest.mark.wings
 def test_a_board_without_modes_says_why(capsys):
     first = shown("thor", capsys)[0]
-    assert first == "no power modes: no /etc/nvpmodel.conf (the file that lists them)"
+    assert first.startswith("no power modes: no /etc/nvpmodel.conf ")
 
 
 @pytest.mark.wings

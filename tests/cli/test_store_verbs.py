@@ -54,9 +54,8 @@ def test_an_empty_store_says_that_it_is_empty(tmp_path, capsys):
     assert typed(empty, "list") == 0
     assert f"no such result in {empty.root}" in " ".join(capsys.readouterr().err.split())
     assert typed(empty, "show", "latest") == 2
-    assert "E-STORE-5: the store holds no result yet. Try: edgescope bench MODEL" in " ".join(
-        capsys.readouterr().err.split()
-    )
+    said = " ".join(capsys.readouterr().err.split())
+    assert "E-STORE-5: " in said and said.endswith("Try: edgescope bench MODEL")
 
 
 @pytest.mark.parametrize(

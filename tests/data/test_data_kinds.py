@@ -151,7 +151,7 @@ def test_a_loader_is_gone_through_once_and_kept(tmp_path, monkeypatch):
     assert len(mine_17.calls) == 1 and [r.label for r in found.records] == [0, 1, 1, 2]
     with pytest.raises(UsageError, match=r"E-DATASET-13.*raised after 1 samples.*disk has gone"):
         opening.pin("mine_17:short")
-    with pytest.raises(UsageError, match=r"E-DATASET-13.*before its first sample"):
+    with pytest.raises(UsageError, match=r"E-DATASET-13: .*first sample"):
         opening.pin("mine_17:none")
     with pytest.raises(UsageError, match=r"E-DATASET-13.*cannot be called"):
         opening.pin("mine_17:nothing")

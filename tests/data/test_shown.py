@@ -51,4 +51,5 @@ def test_a_page_has_facts_and_pictures(tmp_path):
     assert chapter.shown_data(trial).exists()
     chapter.shown_data(trial).unlink()
     write([result(trial)], tmp_path / "r.html")
-    assert "no longer in the cache" in (tmp_path / "r.html").read_text()
+    page = (tmp_path / "r.html").read_text()
+    assert "<img " not in page and f"{trial.data}: its pictures are no " in page

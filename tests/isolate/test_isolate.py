@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -87,9 +88,7 @@ def test_what_is_no_model_is_failed_with_its_message(factory, says, trials_here)
 def test_a_process_that_ends_with_0_and_no_result_is_told_as_that():
     result = run("quits")
     assert result.status is Status.CRASHED
-    assert str(result.reason).startswith(
-        "E-RUN-2: the trial's process ended without an answer: it exited with 0 and wrote no result"
-    )
+    assert re.match(r"E-RUN-2: .* exited with 0 and wrote no result", str(result.reason))
     assert "rm -r" not in str(result.reason)
 
 
@@ -283,8 +282,7 @@ def test_a_temporary_folder_that_is_gone_is_the_same_error(tmp_path, monkeypatch
 def test_a_wrapper_that_is_not_installed_is_a_failed_trial():
     result = fresh.run(NULL, launch=Launch(prefix=("no-such-tracer",)))
     assert result.status is Status.FAILED
-    assert "could not be started" in str(result.reason)
-    assert "no-such-tracer" in str(result.reason)
+    assert result.reason.code == "E-RUN-5" and "no-such-tracer" in result.reason.evidence
 
 
 @pytest.mark.process
@@ -351,7 +349,7 @@ def test_memory_below_the_floor_stops_a_trial_and_memory_at_it_does_not(silent, 
     monkeypatch.setattr(fresh, "Memory", lambda: memory)
     stopped = fresh.until_readable(silent, Limits(timeout_s=60))
     assert stopped.status is Status.OOM
-    assert "MemAvailable 400 MB < floor 400 MB" in str(stopped.reason)
+    assert re.search("MemAvailable 400 MB .*floor 400 MB", str(stopped.reason))
     assert memory.free == [399_900_000]
 
 

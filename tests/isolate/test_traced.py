@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -167,7 +168,7 @@ def test_a_process_that_is_killed_under_a_tracer_is_told_as_that():
         result.reason
     )
     (unread,) = (str(w) for w in result.warnings if w.code == "W-SPAN-1")
-    assert "tracer killed recorded in trace cannot be read" in unread and "FileNotFoundError" in unread
+    assert re.search(r"tracer killed .* in trace .*FileNotFoundError", unread)
 
 
 @pytest.mark.slow
@@ -175,7 +176,7 @@ def test_a_worker_that_is_killed_under_a_tracer_is_named_and_the_other_is_read()
     result = fresh.run(replace(NULL, processes=2, tracer="killed_worker"), LIMITS)
     assert result.status is Status.CRASHED
     assert "worker 1 died of SIGKILL" in str(result.reason) and "sh exited with 137" in str(result.reason)
-    assert any("recorded in worker-1 cannot be read" in str(text) for text in result.warnings)
+    assert any(text.code == "W-SPAN-1" and " in worker-1 " in text.what for text in result.warnings)
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_weights_outside_the_folder_are_not_read(tmp_path, place):
     model = onnx.load(name, load_external_data=False)
     next(e for e in model.graph.initializer[0].external_data if e.key == "location").value = place
     onnx.save(model, name)
-    with pytest.raises(ModelError, match=r"E-ONNX-8.*outside its own folder"):
+    with pytest.raises(ModelError, match=r"E-ONNX-8: .*outside"):
         zoo.pin(name)
 
 
@@ -135,9 +135,7 @@ def test_a_shape_that_does_not_fit_names_the_inputs(tmp_path, shapes):
 def test_a_closed_batch_axis_is_checked(tmp_path):
     name = write(tmp_path / "net.onnx", [2, 3, 8, 8])
     assert zoo.get(name, batch=2).closed_batch == 2
-    with pytest.raises(
-        UsageError, match=r"cannot run batch 4: axis 0 of input 'image' is fixed at 2.*--batch 2"
-    ):
+    with pytest.raises(UsageError, match=r"E-BATCH-1: .*batch 4: axis 0 .*'image' .* 2 .*--batch 2"):
         zoo.get(name, batch=4)
     assert zoo.get(write(tmp_path / "open.onnx", ["N", 3]), batch=4).closed_batch is None
 
@@ -170,7 +168,7 @@ def test_a_missing_file(tmp_path):
 def test_a_foreign_file_is_recognised(tmp_path, data, said):
     path = tmp_path / "x.onnx"
     path.write_bytes(data)
-    with pytest.raises(ModelError, match=f"not a whole ONNX file.*{said}"):
+    with pytest.raises(ModelError, match=rf"E-ONNX-3: x\.onnx .*\(.*{said}"):
         zoo.get(str(path))
 
 

@@ -72,7 +72,7 @@ def test_affinity_to_a_cpu_that_is_not_here_is_unsupported():
 
 def test_a_problem_names_the_cpus_there_are():
     other = Affinity([4001])
-    assert other.problem() == f"this process may use CPUs {ranges(CPUS)}"
+    assert other.problem().endswith(f" CPUs {ranges(CPUS)}")
     assert Affinity(CPUS).problem() == "" and ranges(CPUS) in Affinity(CPUS).evidence()
 
 
@@ -786,7 +786,7 @@ def test_nvidia_smi_is_asked_in_words_and_its_last_ones_are_told(monkeypatch):
 def test_a_request_for_no_group_is_cut():
     with pytest.raises(SettingError) as caught:
         privileged.change_group(("x" * 500,))
-    assert caught.value.what == ascii(["x" * 500])[:200] + " is no request for a control group"
+    assert caught.value.code == "E-MODE-4" and caught.value.what.startswith(ascii(["x" * 500])[:200] + " is ")
 
 
 def test_the_cpus_that_are_asked_about_are_this_threads_own(monkeypatch):
@@ -798,7 +798,7 @@ def test_the_cpus_that_are_asked_about_are_this_threads_own(monkeypatch):
     with pytest.raises(UnsupportedError) as caught:
         Affinity([1, 2]).enter(None)
     assert (caught.value.message.code, caught.value.message.fix[:15]) == ("E-CPUS-1", "--mode cpus=2-3")
-    assert Affinity([2]).problem() == "this process may use CPUs 2-3" and Affinity([1, 2, 3]).problem()
+    assert Affinity([2]).problem().endswith(" CPUs 2-3") and Affinity([1, 2, 3]).problem()
 
 
 class Limits:

@@ -264,10 +264,10 @@ def test_an_untrained_model_claims_no_accuracy(tmp_path: Path) -> None:
 
 
 def test_failures_alone_give_a_page_that_says_what_happened(tmp_path: Path) -> None:
-    found = page([failed(), failed(Status.TIMEOUT, "E-TIME-1: still running after 900 s")], tmp_path)
+    both = [failed(), failed(Status.TIMEOUT, "E-TIME-1: still running after 900 s")]
+    found = page(both, tmp_path)
     assert "No recommendation" in found.words
-    assert "E-RUN-2: the process died of SIGSEGV" in found.words
-    assert "E-TIME-1: still running after 900 s" in found.words
+    assert all(len(str(one.reason)) > 20 and str(one.reason) in found.words for one in both)
     assert not [t for t in found.tags if t[0] == "figure"]
 
 

@@ -177,7 +177,7 @@ def test_a_gpu_of_its_own_and_one_in_the_same_memory():
         },
     )
     apart = Room(64e9, gpu=7e9)
-    assert "7.00 GB of the GPU's memory" in str(Forecast(apart, [both]).reason(trial(1, 8)))
+    assert "7.00 GB of the GPU's " in str(Forecast(apart, [both]).reason(trial(1, 8)))
     assert Forecast(apart, [both]).reason(trial(1, 4)) is None
     together = Room(7.5e9)
     together.unified = True

@@ -119,7 +119,7 @@ def test_a_candidate_that_could_not_be_measured_has_a_cancelled_baseline(tmp_pat
     [
         ({"status": Status.OOM}, True),
         ({"status": Status.FAILED, "reason": "E-WORKER-1: its own loop."}, True),
-        ({"status": Status.FAILED, "reason": "E-X-1: all devices are busy or unavailable."}, True),
+        ({"status": Status.FAILED, "reason": "E-X-1: GPU busy or unavailable."}, True),
         ({"status": Status.FAILED, "reason": "E-X-1: no."}, False),
         ({}, False),
     ],

@@ -39,7 +39,7 @@ def test_plain_lists_and_csv_are_read(text, seconds):
         ("0\nnan\n", "line 2 is not a finite"),
         ("0\ninf\n", "line 2 is not a finite"),
         ("1_0\n", "line 1 is not a finite"),
-        ("0\n\n2\n1\n", "line 4 is not in the order of time"),
+        ("0\n\n2\n1\n", "E-TRACE-1: .*line 4 .*order"),
         ("1763764000.5\n", "line 1 is no time from the start"),
         ("1e300\n", "line 1 is no time from the start"),
         ("a,arrival_s\n1\n", "line 2 is not a number"),
@@ -52,7 +52,7 @@ def test_what_is_no_trace_is_refused_with_its_line(text, says):
 
 
 def test_a_trace_without_arrivals_has_no_line_to_name():
-    with pytest.raises(UsageError, match=r"E-TRACE-1: trace holds no arrival \(2 characters\)"):
+    with pytest.raises(UsageError, match=r"E-TRACE-1: trace .*\(2 characters\)"):
         open_loop.parsed_trace("#\n")
 
 

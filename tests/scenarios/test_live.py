@@ -1,5 +1,7 @@
 """Live work: arrivals beyond service are found within seconds, frames age from their own stamps, drops are rows."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -49,9 +51,7 @@ def filmed(service_ms, max_s=5.0, **how):
 
 def test_arrivals_beyond_service_are_found_in_five_seconds_with_both_rates_and_the_growth():
     found, (first, *_), _, _ = filmed(1e3 / 21.4)
-    assert str(first).startswith(
-        "W-LOAD-1: arrivals 30/s > service 21.4/s: frame age grows 0.29 s per second"
-    )
+    assert re.match(r"W-LOAD-1: arrivals 30/s > service 21\.4/s: frame age .* 0\.29 s ", str(first))
     assert "--workload-option queue=drop_oldest" in first.fix and "a larger --batch" in first.fix
     assert found["frame_age_growth"].value == pytest.approx(1 - 21.4 / 30, rel=0.01)
     assert found["frame_age_growth"].lo is not None
@@ -76,15 +76,14 @@ def test_whoever_watches_reads_it_while_it_runs(in_flight):
             work = FakeWork(clock, lambda q, ms=service_ms: round(ms * MS))
             work.flush = lambda line=line: lines.append(line())
             FixedRate(t, plan).drive(work, clock)
-    assert [text for text in lines if text] == [
-        "arrivals 30/s > service 21.4/s: results get 0.29 s older per second"
-    ]
+    (told,) = filter(None, lines)
+    assert re.match(r"arrivals 30/s > service 21\.4/s: results .* 0\.29 s ", told)
 
 
 def test_work_without_stamps_says_latency_and_gives_no_age_twice():
     queries, plan = drive(FixedRate, trial(**CAMERA, max_s=5.0), lambda q: round(1e3 / 21.4 * MS))
     first = summary.warnings(queries, plan.window, "fixed_rate")[0]
-    assert "arrivals 30/s > service 21.4/s: latency grows 0.29 s per second" in str(first)
+    assert re.match(r"W-LOAD-1: arrivals 30/s > service 21\.4/s: latency .* 0\.29 s ", str(first))
     assert "drop_oldest" not in str(first)
     found = summary.metrics(queries, plan.window, "fixed_rate")
     assert isinstance(found["frame_age_p99_s"], Absent) and "latency" in found["frame_age_p99_s"].reason
@@ -137,7 +136,7 @@ def test_a_query_of_several_parts_is_as_old_as_its_oldest():
 def test_a_closed_loop_refuses_a_deadline_unless_its_frames_carry_stamps(scenario, monkeypatch):
     from edgescope.study import grid
 
-    with pytest.raises(UsageError, match="E-SCEN-12: no query of") as error:
+    with pytest.raises(UsageError, match="E-SCEN-12: ") as error:
         grid.grid({"model": "null", "backend": "null", "scenario": scenario, "deadline_s": 0.033})
     assert "--scenario fixed_rate" in error.value.message.fix
     monkeypatch.setitem(registry.WORKLOADS._built_in, "camera", ENTRY)

@@ -88,7 +88,7 @@ def test_a_load_beyond_capacity_is_reported_as_falling_behind(seed):
     assert (
         warnings[0].code == "W-LOAD-1"
         and "no steady state" in str(warnings[0])
-        and "% of this load or less" in str(warnings[0])
+        and "% of this load" in str(warnings[0])
     )
     assert not any(w.code == "W-STAT-4" for w in warnings)
 
@@ -194,11 +194,11 @@ def test_a_trace_is_replayed_once_or_over_and_over(tmp_path):
 
 
 def test_nothing_due_within_the_window_is_an_error_not_a_number(tmp_path):
-    with pytest.raises(UsageError, match="no query fell due"):
+    with pytest.raises(UsageError, match="E-SCEN-6: "):
         server(lambda q: MS, rate=0.001, max_s=1.0)
     path = tmp_path / "t"
     path.write_text("30\n31\n")
-    with pytest.raises(UsageError, match="no query fell due"):
+    with pytest.raises(UsageError, match="E-SCEN-6: "):
         drive(Trace, trial(scenario="trace", scenario_options={"trace": str(path)}, max_s=2.0), lambda q: MS)
 
 

@@ -115,9 +115,9 @@ def test_a_name_that_chooses_nothing_for_this_model_is_said_and_does_not_stop_th
     assert found.trials == plain.trials and plain.not_here == ()
     (missing,) = found.not_here
     assert (missing.label, missing.reason) == ("torch_compile", "no candidate that reads this model has it")
-    with pytest.raises(UsageError, match="E-TRY-1: no candidate has torch_compile bf16 and reads this model"):
+    with pytest.raises(UsageError, match=r"E-TRY-1: .* torch_compile bf16 "):
         propose(onnx, backend=["torch_compile"], precision=["bf16"])
-    with pytest.raises(UsageError, match="E-TRY-1: no candidate has --exclude tune=min"):
+    with pytest.raises(UsageError, match=r"E-TRY-1: .* --exclude tune=min"):
         propose(onnx, exclude=[{"tune": "min"}])
 
 

@@ -7,6 +7,7 @@ last before schema 2. Paths and the kernel's name were made neutral, and LoadGen
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -128,7 +129,7 @@ def test_the_list_names_every_result(capsys):
 
 
 def test_a_message_is_a_record_that_reads_as_the_line_did(found):
-    assert str(found["4841"].reason).startswith("E-PREC-1: onnxruntime has no bf16 on this CPU")
+    assert re.match(r"E-PREC-1: onnxruntime .* bf16 ", str(found["4841"].reason))
     assert found["4841"].reason.code == "E-PREC-1" and found["4841"].reason.fix == "--precision fp32 or int8"
     for result in found.values():
         folder = Store(HERE / "results").folder(result)

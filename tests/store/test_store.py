@@ -393,7 +393,7 @@ def test_find_by_prefix(tmp_path):
     kept.save(result())
     assert [r.id for r in ids.starting_with(kept.results(), result().trial.cell[:6])] == [result().id]
     assert ids.one(kept.results(), "latest").id == result().id
-    with pytest.raises(UsageError, match="no result, trial or cell"):
+    with pytest.raises(UsageError, match=r"E-STORE-5: .*'zzz'"):
         ids.starting_with(kept.results(), "zzz")
 
 

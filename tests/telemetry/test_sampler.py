@@ -312,7 +312,7 @@ def test_an_interpreter_that_does_not_start_is_a_dead_watcher(tmp_path, monkeypa
     with Sampler([fake("Counting")], 50, tmp_path) as sampler:
         pass
     assert not sampler.cost()["alive"]
-    assert "could not be started" in sampler.cost()["end"]
+    assert "not be started" in sampler.cost()["end"] and "/no/python" in sampler.cost()["end"]
     assert len(sampler.readings().t_ns) == 0
 
 

@@ -1,6 +1,7 @@
 """The watcher inside this process, in fake time: when it ticks, what it reads, what it says of what fails."""
 
 import base64
+import errno
 import json
 import math
 import os
@@ -282,7 +283,7 @@ def test_a_file_that_cannot_be_opened_keeps_its_rows_in_memory_up_to_a_limit(tmp
     file.append(ROW.pack(2, 0, 0.0) * 2)  # two more would be one too many
     file.append(ROW.pack(3, 0, 0.0))
     assert file.lost_rows == 2 and len(file.pending) == 3 * ROW.size
-    assert file.error.endswith("rows: No such file or directory")
+    assert file.error.endswith(f"rows: {os.strerror(errno.ENOENT)}")
 
 
 def sampler(tmp_path, rows, *, hz=10.0, **last):

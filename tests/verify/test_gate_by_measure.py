@@ -197,7 +197,7 @@ def test_labels_that_are_no_classes_of_the_network(own_cache):
         gate(Labelled(120, labels=np.full(120, 12)), plain)
     maps = Labelled(120, labels=np.zeros((120, 4, 4), np.int64))
     assert "not a class or scores a pixel" in gate(maps, plain).detail  # told, and closeness judges
-    with pytest.raises(UsageError, match=r"E-MEAS-5.*not a class or scores a pixel"):
+    with pytest.raises(UsageError, match=r"E-MEAS-5: .*scores a pixel"):
         gate(maps, plain, metric="miou")
 
 
@@ -257,9 +257,7 @@ def test_a_measure_that_is_no_share_is_printed_as_it_is(mine):
     ],
 )
 def test_a_measure_that_gives_no_number_is_told_before_anything_is_measured(mine, name, said):
-    with pytest.raises(
-        ModelError, match=rf"E-MEAS-6: the measure {name} gives no number for 200 inputs.*{said}"
-    ):
+    with pytest.raises(ModelError, match=rf"E-MEAS-6: .* {name} .* 200 inputs.*{said}"):
         reference.reference(Labelled(200), lambda: plain, metric=f"my_measures:{name}")
 
 

@@ -1,5 +1,6 @@
 """When the gate of a network is asked, with which truth, and what it says where there is none."""
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -182,16 +183,16 @@ def _mute(array):
     ("ours", "theirs", "keys", "says"),
     [
         ((0, 0), (0, 0), {}, None),
-        ((1, 0), (0, 0), {}, "output 0 holds NaN"),
-        ((0, 1), (0, 0), {}, "output 1 holds NaN"),
-        ((1, 1), (1, 0), {}, "output 1 holds NaN"),
+        ((1, 0), (0, 0), {}, "output 0 .*NaN"),
+        ((0, 1), (0, 0), {}, "output 1 .*NaN"),
+        ((1, 1), (1, 0), {}, "output 1 .*NaN"),
         ((0, 1), (0, 1), {}, None),  # the network has no answer to random numbers
         ((0, 1), (1, 1), {}, None),
         ((1, 1), (1, 1), {}, None),
         ((1, 1), (1, 1), {"noise": False}, "no output holds a finite number on real inputs"),
-        ((1, 0), (0, 0), {"noise": False}, "output 0 holds NaN"),
+        ((1, 0), (0, 0), {"noise": False}, "output 0 .*NaN"),
         ((1, 0), None, {}, None),  # nobody knows
-        ((1, 0, 1), (0, 0), {}, "output 0 holds NaN"),  # the reference has fewer
+        ((1, 0, 1), (0, 0), {}, "output 0 .*NaN"),  # the reference has fewer
         ((1, 0), (0, 0), {"reference": "none"}, None),
     ],
 )
@@ -199,7 +200,7 @@ def test_outputs_without_a_number_are_wrong_where_the_reference_has_some(outputs
     found = outputs(ours, theirs, **keys)
     assert (found is None) is (says is None)
     if says:
-        assert says in found.detail and not found.passed and found.reference == "engine fp32"
+        assert re.search(says, found.detail) and not found.passed and found.reference == "engine fp32"
         assert outputs(ours, theirs, **keys, written="int8").reference == "engine int8"
 
 

@@ -1,6 +1,7 @@
 """`edgescope anomaly`: from films to a judged detector, on real pixels; and what it says of bad requests."""
 
 import json
+import re
 
 import pytest
 
@@ -146,9 +147,7 @@ def test_features_of_another_network_are_refused(folder, trained, tmp_path, caps
     head["preparation"] |= {"network": "s3d", "width": 1024}
     (tmp_path / features.MANIFEST).write_text("\n".join([json.dumps(head), *lines[1:]]))
     assert main(["anomaly", "evaluate", str(trained["rtfm"]), str(tmp_path)]) == 1
-    assert "E-ANOMALY-15: rtfm.pt was trained on features of motion" in " ".join(
-        capsys.readouterr().err.split()
-    )
+    assert re.search(r"E-ANOMALY-15: rtfm\.pt .* motion", " ".join(capsys.readouterr().err.split()))
 
 
 def test_one_class_only_is_refused(folder, tmp_path, capsys):
@@ -156,7 +155,7 @@ def test_one_class_only_is_refused(folder, tmp_path, capsys):
     normal = [line for line in lines[1:] if '"category": "normal"' in line]
     (tmp_path / features.MANIFEST).write_text("\n".join([lines[0], *normal]))
     assert main(["anomaly", "train", str(tmp_path), "--output", str(tmp_path / "d.pt")]) == 2
-    assert "E-ANOMALY-6: the training split" in " ".join(capsys.readouterr().err.split())
+    assert re.search("E-ANOMALY-6: .*training split", " ".join(capsys.readouterr().err.split()))
     assert not (tmp_path / "d.pt").exists()
 
 

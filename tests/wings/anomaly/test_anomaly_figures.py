@@ -141,9 +141,9 @@ def test_the_interval_covers_the_figure():
 
 
 def test_what_cannot_be_judged_is_named():
-    with pytest.raises(UsageError, match=r"E-ANOMALY-6.*one class only"):
+    with pytest.raises(UsageError, match=r"E-ANOMALY-6: .*one class"):
         anomaly.evaluate(VIDEOS[2:])
-    with pytest.raises(UsageError, match=r"E-ANOMALY-7: x has 3 scores and 64 frames"):
+    with pytest.raises(UsageError, match=r"E-ANOMALY-7: x .*\b3 scores .*\b64 frames"):
         anomaly.evaluate([*VIDEOS, video("x", [0.1, 0.2, 0.3], frames=64)])
     with pytest.raises(UsageError, match="E-ANOMALY-5"):
         anomaly.compared(VIDEOS, VIDEOS[:3])

@@ -141,7 +141,7 @@ def test_videos_that_cannot_be_used_are_left_out_and_named(tmp_path):
     why = {r.name: r.left_out for r in done.features.left_out}
     assert "E-VIDEO-1" in why["empty"] and "E-VIDEO-1" in why["w_cut"]
     assert why["stated"] == "its labels state 200 frames and 20 were decoded"
-    assert "W-ANOMALY-2: 3 of 4 videos were left out" in str(done.warning)
+    assert done.warning.code == "W-ANOMALY-2" and done.warning.what.startswith("3 of 4 videos ")
     skipping = run([bad[1], *good], tmp_path / "two", damaged="skip")
     (row,) = [r for r in skipping.features.rows if r.name == "w_cut"]
     assert row.damaged and 10 < row.frames < 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -47,15 +48,15 @@ def test_what_was_extracted_is_read(made):
 @pytest.mark.parametrize(
     ("array", "said"),
     [
-        (np.ones((4, 2, 3)), "its shape is (4, 2, 3), the manifest says (3, 2, 3)"),
-        (np.ones((3, 1, 3)), "its shape is (3, 1, 3), the manifest says (3, 2, 3)"),
-        (np.full((3, 2, 3), np.nan), "it holds values that are no numbers"),
-        (np.where(np.arange(18).reshape(3, 2, 3) == 17, np.inf, 0), "it holds values that are no numbers"),
+        (np.ones((4, 2, 3)), r".* \(4, 2, 3\), the manifest says \(3, 2, 3\)"),
+        (np.ones((3, 1, 3)), r".* \(3, 1, 3\), the manifest says \(3, 2, 3\)"),
+        (np.full((3, 2, 3), np.nan), ".* no numbers"),
+        (np.where(np.arange(18).reshape(3, 2, 3) == 17, np.inf, 0), ".* no numbers"),
     ],
 )
 def test_an_array_is_what_the_manifest_says(made, array, said):
     np.save(made / ROW.file, array)
-    assert damaged(made) == said
+    assert re.fullmatch(said, damaged(made))
 
 
 @pytest.mark.parametrize("content", [b"", b"no numpy", None])

@@ -1,6 +1,7 @@
 """The verb: a real search on the null backend, its page, its refusals."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -122,11 +123,11 @@ def test_a_closed_pipe_loses_no_page(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("servers", "at_once", "answered", "says"),
     [
-        ("one", 1, 73.0, "73.84 queries/s by one process, one query at a time: its maximum"),
-        ("one", 1, 134.7, "one query at a time; not the maximum: 134.7/s were answered under load"),
-        ("one", 4, 70.0, "by one process, 4 queries at a time: its maximum"),
-        ("per-client", 1, 70.0, "73.84 queries/s by one process, one query at a time"),
-        ("per-client", 1, 300.0, "not the maximum: 300/s were answered under load"),
+        ("one", 1, 73.0, r"73\.84 queries/s by one process, one query .*: its maximum"),
+        ("one", 1, 134.7, r".*one query .*; not the maximum: 134\.7/s .*"),
+        ("one", 4, 70.0, ".* by one process, 4 queries .*: its maximum"),
+        ("per-client", 1, 70.0, r"73\.84 queries/s by one process, one query [^:;]*"),
+        ("per-client", 1, 300.0, ".*; not the maximum: 300/s .*"),
     ],
 )
 def test_a_closed_loop_is_no_maximum_where_more_was_answered(servers, at_once, answered, says):
@@ -137,7 +138,7 @@ def test_a_closed_loop_is_no_maximum_where_more_was_answered(servers, at_once, a
         above=None,
     )
     ((label, text),) = words.aside(found)
-    assert label == "closed loop" and text.endswith(says)
+    assert label == "closed loop" and re.fullmatch(says, text)
 
 
 @pytest.mark.parametrize("flags", [["--threads", "100000"], ["--timeout", "0"], ["--in-flight", "5000"]])

@@ -205,15 +205,15 @@ def test_what_is_for_root_only_is_one_finding_with_one_command(tmp_path):
     [
         ({"proc/sys/kernel/osrelease": "4.9.337-tegra\n"}, ""),
         ({"etc/nv_tegra_release": "# R32 (release), REVISION: 7.3, GCID: 1, BOARD: t210ref\n"}, ""),
-        ({"proc/sys/kernel/osrelease": "4.20.0\n"}, "boot with psi=1 (Linux 4.20 or newer)"),
-        ({"proc/sys/kernel/osrelease": "5.15.148-tegra\n"}, "boot with psi=1 (Linux 4.20 or newer)"),
-        ({}, "boot with psi=1 (Linux 4.20 or newer)"),
+        ({"proc/sys/kernel/osrelease": "4.20.0\n"}, "psi=1"),
+        ({"proc/sys/kernel/osrelease": "5.15.148-tegra\n"}, "psi=1"),
+        ({}, "psi=1"),
     ],
 )
 def test_a_kernel_too_old_for_pressure_is_not_to_be_booted_otherwise(tmp_path, files, fix):
     write(tmp_path, files)
     (found,) = unlock._pressure([metric("psi_cpu_some", reason="no /proc/pressure/cpu")], tmp_path)
-    assert (found.code, found.fix) == ("W-PSI-1", fix)
+    assert found.code == "W-PSI-1" and fix in found.fix and bool(found.fix) is bool(fix)
     assert ("Linux 4.9" in found.text and "from 4.20 on" in found.text) == (fix == "")
 
 

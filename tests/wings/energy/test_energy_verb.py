@@ -129,7 +129,7 @@ def test_a_log_of_a_rail_is_not_called_the_wall(stored, tmp_path, capsys):
     assert main([*call, "--scope", "module", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     scope = next(Message(**w) for w in data["wall"]["warnings"] if w["code"] == "W-PWR-2")
-    assert str(scope).startswith("W-PWR-2: the scope of power is MODULE (meter)")
+    assert scope.what.endswith(" MODULE (meter)")
     assert SCOPES == energy.SCOPES
 
 

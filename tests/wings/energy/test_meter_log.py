@@ -130,7 +130,7 @@ def test_columns_can_be_named_and_broken_rows_are_counted(tmp_path):
     dialect = Dialect({"time": "when", "power": "CH2"}, {"power": "W"})
     got = meter_log.read(path, dialect)
     assert (got.skipped, got.watts.tolist()) == (2, [2, 3, 5, 5, 2, 2, 2])
-    with pytest.raises(UsageError, match=r"E-METER-1: .*names a time and a power column.*when \| ch1"):
+    with pytest.raises(UsageError, match=r"E-METER-1: .*power column.*when \| ch1"):
         meter_log.read(path)
     with pytest.raises(UsageError, match="no column called 'ch9'"):
         meter_log.read(path, Dialect({"time": "when", "power": "ch9"}))
@@ -150,7 +150,7 @@ UNTOLD = (
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "names a time and a power"),
+        ("", "E-METER-1: .* names .* power"),
         ("time,power_w\n", "0 of 0 rows"),
         ("time,power_w\n1,2\n", "0 of 1 rows"),
         ("time,power_w\n" + "x,y\n" * 9, "9 of 9 rows"),
@@ -161,7 +161,7 @@ UNTOLD = (
         ("time,power_w\n1,2\n1,3\n1,4\n2,4\n2,5\n", "E-METER-5"),
         ("time,power_w\n1,2\n1,3\n", "the same time"),
         ("time,Power (VA)\n1,2\n2,3\n", "E-METER-4"),
-        ("time,power mV\n1,2\n2,3\n", "names a time and a power"),
+        ("time,power mV\n1,2\n2,3\n", "E-METER-1: .* names .* power"),
         *((f"time,{name}\n1,2\n2,3\n", "the unit of") for name in UNTOLD),
         (
             "time,vdd_in_power_w,vdd_soc_power_w\n1,2,3\n2,3,4\n",
@@ -169,7 +169,7 @@ UNTOLD = (
         ),
         ("time,V in,V out,bus voltage,voltage 2,A\n1,2,3,4,5,6\n", "several columns of voltage"),
         ("time,power_w\n" + '"' + "a" * 200_000, "E-METER-1"),
-        ("\0\0\0\0", "names a time and a power"),
+        ("\0\0\0\0", "E-METER-1: .* names .* power"),
         ("time,power,power\n1,2,3\n", "several columns"),
     ],
 )
@@ -256,7 +256,7 @@ def test_a_clock_that_drifts_is_told_and_put_right(tmp_path):
     a = got.alignment
     assert a.drifts and a.drift == pytest.approx(0.01, abs=a.drift_uncertainty)
     assert got.consumption.metrics["energy_j"].value == pytest.approx(BUSY_W * RUN, rel=0.01)
-    with pytest.raises(UsageError, match=r"E-METER-2: the meter's clock runs \+10.0% off"):
+    with pytest.raises(UsageError, match=r"E-METER-2: .* clock .* \+10.0% "):
         energy_of(tmp_path, hz=50, drift=0.1, noise=0.02)
 
 
@@ -283,7 +283,7 @@ def test_where_no_edge_stands_out_it_is_refused(tmp_path, kw, why):
 
 
 def test_a_run_without_idling_has_no_edge_to_place_by(tmp_path):
-    with pytest.raises(UsageError, match="E-METER-2: the run has no idle stretch"):
+    with pytest.raises(UsageError, match=r"E-METER-2: .* idle stretch"):
         wall(metered_run(idle=False), meter_log.read(csv_file(tmp_path, *log())))
     with pytest.raises(UsageError, match="E-METER-3"):
         wall(replace(metered_run(), queries=None), meter_log.read(csv_file(tmp_path, *log())))

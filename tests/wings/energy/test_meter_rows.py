@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -175,7 +177,7 @@ def test_rows_of_one_device_alone_can_be_asked_for():
 def test_parts_of_which_nobody_knows_whether_they_add_up_are_asked_about():
     error = refusal(told, "rail", in_turn(2, 4))
     assert (error.code, error.evidence) == ("E-METER-5", "d00, d01")
-    assert error.fix == "--only rail=d00, or --sum rail if their power adds up"
+    assert re.match(r"--only rail=d00, or --sum rail\b", error.fix)
     many = told("index", in_turn(9, 4)).notes[0]
     assert many.evidence == "d00, d01, d02, d03, d04, d05, d06, d07"
     found = told("rail", in_turn(2, 4), dialect=Dialect(total="rail"))
@@ -234,7 +236,7 @@ def test_a_few_moments_may_have_several_rows_without_being_of_several_devices(mo
     if refused:
         error = refusal(single, rows(t, watts), Dialect(), "m.csv")
         assert error.code == "E-METER-5"
-        assert error.evidence == f"{several} of {moments} times, first at line 4"
+        assert re.fullmatch(rf"{several} of {moments} times, .* line 4", error.evidence)
         return
     found = single(rows(t, watts), Dialect(), "m.csv")
     assert found.t_s.tolist() == list(range(moments)) and len(found.notes) == (several > 0)
@@ -251,7 +253,7 @@ def test_rows_of_one_moment_are_averaged_or_added_up_as_a_flag_says():
     assert (total.t_s.tolist(), total.watts.tolist()) == ([0, 1, 3], [3, 7, 13]), "2 s lacks a device"
     assert total.lines.tolist() == [2, 4, 7]
     error = refusal(single, rows(t, watts), Dialect(), "m.csv")
-    assert "m.csv has 2 rows at most of its times" in str(error)
+    assert error.code == "E-METER-5" and re.match(r"m\.csv has 2 rows ", error.what)
 
 
 @pytest.mark.parametrize(

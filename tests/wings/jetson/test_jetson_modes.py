@@ -71,7 +71,7 @@ def test_a_file_without_modes_takes_no_other_setting_along(root, text):
     assert set(modes.modes(root)) == {"jetson_clocks"}
     assert find(root, "jetson_clocks").name == "jetson_clocks"
     assert find(root, "cpus=0+governor=performance").name == "cpus=0+governor=performance"
-    with pytest.raises(UsageError, match=r'mode "15W" unknown on this board \(available: jetson_clocks'):
+    with pytest.raises(UsageError, match=r'E-MODE-1: mode "15W" .*\(available: jetson_clocks'):
         find(root, "15W")
     assert "E-NVP-1" in without({"jetson": Jetson(root)})
 
@@ -242,7 +242,7 @@ def test_jetson_clocks_without_effect_is_refused(root):
 
 
 def test_an_unknown_mode_lists_what_there_is(root):
-    with pytest.raises(UsageError, match='E-MODE-1: mode "MAXN" unknown on this board') as caught:
+    with pytest.raises(UsageError, match='E-MODE-1: mode "MAXN" ') as caught:
         find(root, "MAXN")
     assert "15W(0), 25W(1), MAXN_SUPER(2), 7W(3), jetson_clocks, cpus=..." in caught.value.evidence
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,7 +85,7 @@ def test_a_clock_that_does_not_follow_is_w_clk_1_with_the_latched_counter(tmp_pa
     got = evidence(orin(tmp_path, **files, **{OC3: "1\n"}), {})
     assert len(got.events) == 1
     text = got.events[0]
-    assert text.startswith("W-CLK-1: policy0 runs at 649 MHz, below the requested 2601 MHz")
+    assert re.match(r"W-CLK-1: policy0 .* 649 MHz, .* 2601 MHz", text)
     assert "oc3_event_cnt=1 since boot" in text and "4.0 times as long" in text
 
 
@@ -222,9 +224,7 @@ def test_a_clock_below_nine_tenths_of_its_request_before_and_after_is_held(tmp_p
     got = evidence(orin(tmp_path, **files(before)), files(after))
     assert len(got.events) == held
     if after == ("2000000", "1000000"):
-        assert (
-            "runs at 1000 MHz, below the requested 2000 MHz" in got.events[0] and "2.0 times" in got.events[0]
-        )
+        assert re.search(r" 1000 MHz, .* 2000 MHz.* 2\.0 times", got.events[0])
 
 
 @pytest.mark.parametrize(

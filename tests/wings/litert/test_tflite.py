@@ -53,7 +53,7 @@ def test_an_open_batch_axis_is_open_and_a_closed_one_is_checked(made, tmp_path):
     open_, closed = made(batch=None), made("fp16", batch=2)
     assert zoo.get(open_, batch=5).closed_batch is None
     assert zoo.get(closed, batch=2).closed_batch == 2
-    with pytest.raises(UsageError, match=r"E-BATCH-2.*batch 2 and cannot run batch 3.*--batch 2"):
+    with pytest.raises(UsageError, match=r"E-BATCH-2: .*batch 2 .*batch 3.*--batch 2"):
         zoo.get(closed, batch=3)
 
 

@@ -243,7 +243,7 @@ def test_an_input_that_ends_is_told_and_does_not_end_the_process(scenario):
         model="null", backend="null", scenario=scenario, max_queries=30, min_s=0.1, max_s=0.3, warmup=0.0
     )
     drive = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, Plan(trial)).drive
-    with pytest.raises(UsageError, match=r"E-MLPERF-2: the input of inference ended before LoadGen"):
+    with pytest.raises(UsageError, match=r"E-MLPERF-2: .* inference .*LoadGen"):
         drive(Inline(call, Failures()), MonotonicClock())
 
 

@@ -372,9 +372,7 @@ def test_a_baseline_that_fails_after_its_look_stops_the_run(tmp_path):
     runner = Scripted(statuses={("torch_eager", "fp32"): [Status.WRONG_OUTPUT]})
     race = racing.Race(wanted("latency"), Budget(90.0, begun=-60.0, clock=lambda: 0.0))
     race.look = result(TRIALS[0], id_="look", **rows(1000 * US))
-    with pytest.raises(
-        EdgescopeError, match="E-OPTIM-1: the baseline failed: torch_eager fp32 b1, wrong_output"
-    ):
+    with pytest.raises(EdgescopeError, match=r"E-OPTIM-1: .*: torch_eager fp32 b1, wrong_output"):
         list(Loop(ExperimentRunner(Store(tmp_path), Limits(), runner, MACHINE)).run(race.run(list(TRIALS))))
 
 

@@ -304,7 +304,7 @@ def test_another_question_of_the_same_cells_has_a_budget_of_its_own(tmp_path):
 
 def test_what_cannot_be_measured_is_not_searched_for(tmp_path):
     runner = Formula()
-    with pytest.raises(EdgescopeError, match=r"E-PICK-3.*no power sensor"):
+    with pytest.raises(EdgescopeError, match=r"E-PICK-3: .*power sensor"):
         explored(tmp_path, runner, wanted("watts"))
     assert len(runner.ran) == 1
 

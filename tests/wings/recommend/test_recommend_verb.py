@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -85,11 +86,9 @@ def test_two_other_machines_are_refused_until_one_is_chosen(store, capsys):
 def test_another_machine_is_named_right_or_refused_and_never_searched_for(store, monkeypatch, capsys):
     monkeypatch.setattr(candidates, "installed", dict)
     assert asked(store, "null", "--machine", "zzz") == 2
-    assert "E-MIX-2: no machine's id in this store begins with 'zzz'" in " ".join(
-        capsys.readouterr().err.split()
-    )
+    assert re.search("E-MIX-2: .* 'zzz'", " ".join(capsys.readouterr().err.split()))
     assert asked(store, "null", "--batch", "2", "--machine", MACHINE.id[:8]) == 2
-    assert "E-MIX-3: this machine is" in " ".join(capsys.readouterr().err.split())
+    assert "E-MIX-3: this machine " in " ".join(capsys.readouterr().err.split())
     assert asked(Store(store.root / "empty"), "null", "--machine", "zzz") == 2
     assert "E-MIX-3" in capsys.readouterr().err
 

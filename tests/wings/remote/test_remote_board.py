@@ -181,7 +181,7 @@ def test_the_survey_is_that_of_the_boards_program(board, behind):
 
 @pytest.mark.process
 def test_a_board_without_trtexec(board):
-    with pytest.raises(UnavailableError, match=r"E-TRTX-1.*not found on ssh://board.*--option program"):
+    with pytest.raises(UnavailableError, match=r"E-TRTX-1: .* ssh://board.*--option program"):
         board.find("/no/such/trtexec")
 
 
@@ -195,7 +195,7 @@ def test_a_program_that_does_not_end(board):
 
 @pytest.mark.process
 def test_a_full_disk_is_said(board, tmp_path):
-    with pytest.raises(StoreError, match=r"E-AGENT-6.*disk of ssh://board is full.*MB are free"):
+    with pytest.raises(StoreError, match=r"E-AGENT-6: .* ssh://board .* \d+ MB "):
         board.wire.call("put_begin", sha256="0" * 64, size=1 << 60)
 
 
@@ -254,7 +254,7 @@ def test_an_agent_that_falls_silent_is_given_up(tmp_path):
     hello = '{"id": 0, "ok": {"agent": "edgescope", "protocol": 1}}'
     script.write_text(f"import sys\nsys.stdin.readline()\nprint({hello!r}, flush=True)\nsys.stdin.read()\n")
     with (
-        pytest.raises(DeviceError, match=r"E-AGENT-5.*did not answer within 0 s while it was to wait"),
+        pytest.raises(DeviceError, match=r"E-AGENT-5: .* 0 s .*\bwait"),
         Wire(HERE, [sys.executable, str(script)]) as wire,
     ):
         wire.call("ping", timeout_s=0.2, doing="wait")
@@ -264,7 +264,7 @@ def test_an_agent_that_falls_silent_is_given_up(tmp_path):
 def test_an_agent_that_goes_away_in_mid_conversation(behind):
     one = behind()
     with (
-        pytest.raises(DeviceError, match=r"E-SSH-5.*was lost while it was to run x"),
+        pytest.raises(DeviceError, match=r"E-SSH-5: .*\brun x"),
         opened(HERE, one.argv) as board,
     ):
         board.run(["/bin/sh", "-c", "kill -9 $PPID; exec sleep 600"], timeout_s=30, what="run x")

@@ -4,6 +4,7 @@ The board is a folder (constructed) and the program no TensorRT; what is real is
 """
 
 import json
+import re
 import shutil
 import sys
 import threading
@@ -230,9 +231,8 @@ def test_a_board_without_trtexec(served, network, capsys):
     board, _, url = served()
     board.program.unlink()
     assert main(["bench", str(network), "--backend", "trtexec", "--on", url]) == 3
-    assert "E-TRTX-1: trtexec was not found on ssh://user@127.0.0.1" in " ".join(
-        capsys.readouterr().err.split()
-    )
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(r"E-TRTX-1: .* ssh://user@127\.0\.0\.1", said)
 
 
 @pytest.mark.parametrize(

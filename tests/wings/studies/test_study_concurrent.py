@@ -80,7 +80,7 @@ def test_two_machines_are_refused_until_one_is_named(store, capsys):
 def test_models_and_setups_choose(store, capsys):
     assert run(store, "--models", "vgg19") == 1
     assert run(store, "--setup", "tensorrt") == 2
-    assert "E-PAPER-2: no setup has 'tensorrt' in it" in " ".join(capsys.readouterr().err.split())
+    assert re.search("E-PAPER-2: .* 'tensorrt'", " ".join(capsys.readouterr().err.split()))
     assert run(store, "--models", "resnet", "--setup", "cuda") == 0
 
 

@@ -297,7 +297,7 @@ def test_a_provider_that_was_dropped_is_not_replaced(fake, model):
 
 def test_a_build_that_fails_says_why_and_passes_its_log_on(fake, model, capfd):
     fake[0]["raises"] = "Fail: TensorRT EP failed to create engine from network"
-    with pytest.raises(ModelError, match=r"E-ORTTRT-1.*failed to create engine.*--backend onnxruntime"):
+    with pytest.raises(ModelError, match=r"E-ORTTRT-1: .*to create engine.*--backend onnxruntime"):
         prepared(model)
     assert "no tactic was found" in " ".join(capfd.readouterr().err.split())
 
@@ -350,7 +350,7 @@ def test_int8_reads_the_symmetric_file(fake, model, monkeypatch, beside, fp16):
         ("fp16", {"profile_min": 3, "profile_max": 2}, "E-ORTTRT-5"),
         ("fp16", {"workspace_mb": 0}, "workspace_mb must be"),
         ("fp16", {"dla": True}, "dla must be"),
-        ("fp16", {"graph": "yes"}, "graph must be true or false"),
+        ("fp16", {"graph": "yes"}, "graph .* true or false"),
         ("fp16", {"threads": 2}, "has no option threads"),
     ],
 )

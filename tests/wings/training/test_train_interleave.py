@@ -186,7 +186,7 @@ def test_a_minibatch_that_fails_is_left_out(tmp_path):
 
 
 def test_a_serving_side_that_says_no_percentile_is_refused(tmp_path):
-    with pytest.raises(UnavailableError, match="E-SLICE-3: how long a query takes is not known"):
+    with pytest.raises(UnavailableError, match="E-SLICE-3: "):
         planned("p99<=1s", store=tmp_path)
 
 

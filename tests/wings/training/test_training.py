@@ -109,7 +109,7 @@ def test_training_learns():
 
 def test_a_loss_that_is_no_number_ends_the_run():
     made = loop(workload_options=OPTIONS | {"learning_rate": 1e12})
-    with pytest.raises(ModelError, match="E-STEP-3: the loss is no number after"):
+    with pytest.raises(ModelError, match="E-STEP-3: "):
         for _ in range(20):
             made.step()
     assert made.step() is None  # it does not go on with lost weights
@@ -156,9 +156,7 @@ def test_a_network_that_names_no_class_is_refused():
 
 
 def test_fewer_samples_than_a_minibatch_are_refused():
-    with pytest.raises(
-        UsageError, match="E-STEP-4: the data set holds 20 samples, fewer than one minibatch of 32"
-    ):
+    with pytest.raises(UsageError, match=r"E-STEP-4: .*\b20 samples, .* 32\b"):
         loop(batch=32)
 
 

@@ -219,7 +219,7 @@ def test_garbage_in_the_middle_stops_or_is_skipped_and_counted(tmp_path, name, k
 def test_what_is_no_video_is_refused_at_once(tmp_path, content):
     path = tmp_path / "not.mp4"
     path.write_bytes(content)
-    with pytest.raises(ModelError, match=r"E-VIDEO-1: not.mp4 cannot be decoded after 0 frames"):
+    with pytest.raises(ModelError, match=r"E-VIDEO-1: not\.mp4 .* 0 frames"):
         File(path)
 
 

@@ -130,7 +130,7 @@ def test_a_camera_that_sends_nothing_is_reported_after_a_bounded_time():
     source = live(
         lambda: contextlib.nullcontext(Cable()), clock=FakeClock(look_ns=100_000_000), stall_s=3.0, fix="look"
     )
-    with pytest.raises(DeviceError, match=r"E-VIDEO-2: test camera gave no frame for 3\.\d s .*Try: look"):
+    with pytest.raises(DeviceError, match=r"E-VIDEO-2: test camera .* 3\.\d s .*Try: look"):
         source.read()
     source.close()
 
@@ -190,7 +190,8 @@ def test_a_reader_waits_until_the_limit_and_no_longer(look_ms, waited_s):
     )
     source._ready = threading.Condition()
     source.close()
-    assert caught.value.what == f"test camera gave no frame for {waited_s} s"
+    assert caught.value.code == "E-VIDEO-2"
+    assert caught.value.what.startswith("test camera ") and caught.value.what.endswith(f" {waited_s} s")
 
 
 def test_a_pause_ends_at_its_moment_in_small_steps(monkeypatch):

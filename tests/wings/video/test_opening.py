@@ -43,17 +43,17 @@ def test_a_plain_file_is_a_file_even_if_its_name_holds_a_colon(tmp_path, monkeyp
     [("rstp://host/a", "rtsp"), ("synthetc:640x480", "synthetic"), ("gsteamer:a", "gstreamer")],
 )
 def test_a_mistyped_kind_is_told_the_closest(name, fix):
-    with pytest.raises(UsageError, match=rf"E-NAME-1: no source is called .*Try: {fix}$"):
+    with pytest.raises(UsageError, match=rf"E-NAME-1: .*Try: {fix}$"):
         opened(name)
 
 
 def test_a_file_that_is_missing_is_told():
-    with pytest.raises(UsageError, match=r"E-VIDEO-3: there is no video 'nowhere.mp4'"):
+    with pytest.raises(UsageError, match=r"E-VIDEO-3: .* 'nowhere\.mp4'"):
         opened("nowhere.mp4")
 
 
 def test_an_option_of_another_kind_is_refused():
-    with pytest.raises(UsageError, match="E-VIDEO-5: a source of the kind synthetic has no option 'threads'"):
+    with pytest.raises(UsageError, match=r"E-VIDEO-5: .* synthetic .* 'threads'"):
         opened("synthetic:8x8", threads="AUTO")
     assert isinstance(opened("synthetic:8x8", loop=True, frames=3, size=None), Synthetic)
     assert isinstance(opened("synthetic:8x8@5", loop=True, frames=3), Paced)

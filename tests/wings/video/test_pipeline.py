@@ -433,7 +433,7 @@ def test_a_function_cannot_be_applied_to_whole_arrays():
 
     of, _ = made([Image(), Opaque()])
     assert isinstance(of._prepare("image"), OneByOne)
-    with pytest.raises(UnsupportedError, match="only as a function"):
+    with pytest.raises(UnsupportedError, match=r"E-PIPE-3: .*preprocessing"):
         of._prepare("host")
 
 

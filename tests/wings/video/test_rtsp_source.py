@@ -53,9 +53,7 @@ def test_a_server_that_falls_silent_is_reported(monkeypatch):
         source = opened(server.url, stall_s=1.0)
         source.read()
         server.mute = True
-        with pytest.raises(
-            DeviceError, match=r"E-VIDEO-2: rtsp://127.0.0.1:\d+/cam gave no frame for 1\.\d s"
-        ):
+        with pytest.raises(DeviceError, match=r"E-VIDEO-2: rtsp://127.0.0.1:\d+/cam .* 1\.\d s"):
             while True:
                 source.read()
         source.close()

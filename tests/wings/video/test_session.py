@@ -132,7 +132,7 @@ def test_a_stage_that_always_fails_ends_it_and_one_that_fails_at_times_does_not(
     made, _ = session(0.05, FPS, [])
     stages, calls[:] = made.flow.stages, []
     made.flow.stages = having(faulty)
-    with pytest.raises(DeviceError, match=r"E-WATCH-1.*the network is broken"):
+    with pytest.raises(DeviceError, match=r"E-WATCH-1: .*network is broken"):
         made.run(never)
     assert len(calls) == FAILURES and len(stages) == 5
 

@@ -276,7 +276,7 @@ def test_the_onnx_file_is_one_that_this_tensorrt_reads(network, trtexec, monkeyp
 @pytest.mark.process
 def test_a_file_that_is_too_new_is_refused_before_the_build(network, trtexec, monkeypatch):
     monkeypatch.setattr(build.cache, "notes", lambda path: {"opset": 18})
-    with pytest.raises(UnsupportedError, match="reads ONNX up to opset 13"):
+    with pytest.raises(UnsupportedError, match=r"E-TRTX-3: .*opset 13, .*opset 18"):
         prepare(network, trtexec("8201"))
 
 

@@ -47,7 +47,7 @@ def test_a_profile_alone_has_times_and_says_what_it_lacks():
     found = exports.read([PROFILE])
     assert found.precision == "unknown" and "exportTimes" in found.compute.reason
     assert {layer.flops for layer in found.layers} == {layer.bytes for layer in found.layers} == {0}
-    with pytest.raises(UsageError, match="E-LAYER-2: no file has the layers' times"):
+    with pytest.raises(UsageError, match=r"E-LAYER-2: .* times"):
         exports.read([INFO])
 
 
