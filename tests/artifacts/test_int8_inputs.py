@@ -59,7 +59,7 @@ def test_without_inputs_there_is_no_int8(given):
 @pytest.mark.parametrize(
     ("values", "digests", "evidence"),
     [
-        (np.ones((3, 2)), None, "value"),
+        (np.ones((3, 2)), None, "every value"),
         (None, ("d", "d", "d"), "SHA-256 d"),
         (None, ("d", "d", "e"), None),
         (np.array([[1, 1], [1, 1], [1, 2]]), None, None),

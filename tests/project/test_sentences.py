@@ -10,29 +10,21 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LONG = 4
-"""Words in a row that make a piece of a sentence; one within it may be what the moment fills in."""
 EVIDENCE = re.compile(r'\bevidence ?=\s*\(?f?"([^"\n]*)"')
-STRING = re.compile(r'"([^"\n]*)"')
+STRING = re.compile(r'"([^"\n ]*(?: [^"\n ]*){3}[^"\n]*)"')
 CODED = re.compile(r"\b[EWI]-[A-Z0-9]+(?:-\d+)?\b(?: |:|\.\*)+(?:[a-z][a-z']* ){3}[a-z][a-z']*\b")
-"""A code and the first words of what it says."""
 #: Tests whose subject is the text itself: the catalogue, the commands in it, how a refusal and a remedy are printed.
 OF_TEXTS = ("test_sentences", "test_messages", "test_errors", "test_hints", "test_parsing", "test_remedies")
 
 
-def words(text: str) -> list[str]:
-    """Return the words of a text without what surrounds them; `...` for each that is filled in or any."""
-    plain = re.sub(r"\{[^{}]*\}|\.\*", "...", text.replace("\\", "").replace("&lt;", "<"))
-    bare = (word if "..." in word else word.strip(".,:;!?()[]'\"`^$|*").lower() for word in plain.split())
-    return ["..." if "..." in word else word for word in bare if re.search(r"\w|\.\.\.", word)]
-
-
 def pieces(text: str) -> Iterator[tuple[str, ...]]:
-    """Yield each LONG words in a row that are prose: two of some length, and none of a command line."""
-    found = words(text)
-    for piece in zip(*(found[start:] for start in range(LONG)), strict=False):
-        told = [word for word in piece if word != "..." and len(word) > 3]
-        if len(told) > 1 and not any(word.startswith("-") or word == "edgescope" for word in piece):
+    """Yield each four words in a row that are prose and no command line; `...` for one that is filled in, or any."""
+    plain = re.sub(r"\{[^{}]*\}|\.\*", "...", text.replace("\\", "").replace("&lt;", "<")).split()
+    bare = ("..." if "..." in word else word.strip(".,:;!?()[]'\"`^$|*").lower() for word in plain)
+    found = [word for word in bare if re.search(r"\w|\.\.\.", word)]
+    for piece in zip(found, found[1:], found[2:], found[3:], strict=False):
+        is_command = any(word.startswith("-") or word == "edgescope" for word in piece)
+        if not is_command and sum(word != "..." and len(word) > 3 for word in piece) > 1:
             yield piece
 
 
@@ -47,7 +39,7 @@ def prose() -> frozenset[tuple[str, ...]]:
 
 
 def quotes(text: str) -> bool:
-    """Whether a text has a piece of a sentence of a message, or a code and words behind it."""
+    """Whether a text has a piece of a sentence of a message, or a code and four words behind it."""
     alike = ({p, (p[0], "...", *p[2:]), (*p[:2], "...", p[3])} for p in pieces(text))
     return bool(CODED.search(text)) or any(not prose().isdisjoint(each) for each in alike)
 
@@ -62,27 +54,31 @@ def asserted(tree: ast.AST) -> Iterator[ast.AST]:
             yield from node.args if ast.unparse(node.func) == "pytest.mark.parametrize" else ()
 
 
-def texts(node: ast.AST) -> Iterator[ast.Constant]:
+def texts(node: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield every text within, without the keys of mappings: they are names of fields."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node
-    inner = node.values if isinstance(node, ast.Dict) else ast.iter_child_nodes(node)
-    for child in inner:
+        yield node.lineno, node.value
+    for child in node.values if isinstance(node, ast.Dict) else ast.iter_child_nodes(node):
         yield from texts(child)
 
 
-def found(path: Path) -> set[str]:
-    text = path.read_text(encoding="utf-8")
-    if not any(map(quotes, STRING.findall(text))):
-        return set()  # the quick answer
-    return {
-        f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}"
-        for condition in asserted(ast.parse(text))
-        for node in texts(condition)
-        if quotes(node.value)
-    }
+def found(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each assertion that quotes a sentence."""
+    if any(map(quotes, STRING.findall(source))):  # or there is nothing to parse for
+        for condition in asserted(ast.parse(source)):
+            yield from (each for each in texts(condition) if quotes(each[1]))
 
 
 def test_no_test_compares_a_sentence_of_a_message() -> None:
     tests = sorted(p for p in (ROOT / "tests").rglob("test_*.py") if p.stem not in OF_TEXTS)
-    assert [line for path in tests for line in sorted(found(path))] == []
+    assert [(p.name, *each) for p in tests for each in found(p.read_text(encoding="utf-8"))] == []
+
+
+def test_what_is_a_sentence_and_what_a_fact() -> None:
+    whole, filled = "the store holds no result yet", "worker 1 gives other outputs"
+    assert [*found(f'assert "{whole}" in x\nassert x == f"{filled}"')] == [(1, whole), (2, filled)]
+    assert [*found(f'with raises(E, match="a .*{whole}"): f()')] == [(1, f"a .*{whole}")]
+    assert [*found(f'@pytest.mark.parametrize("x", ["{whole}"])\ndef f(x): pass')] == [(1, whole)]
+    facts = f'say("{whole}")\nassert x == {{"{whole}": 1}}\nassert "E-STORE-5: .* 3 of 9" in "worker 1 gives"'
+    assert [*found(facts)] == []
+    assert quotes("E-X-1: words that nobody wrote") and not quotes("E-X-1: three words only")

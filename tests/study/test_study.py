@@ -56,7 +56,7 @@ NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
         (NULL + "cooldown = 2.0", r"line 4: .*no key 'cooldown'.*move it below \[sweep\]"),
         (NULL + "batch = []", "line 4: .* batch is empty"),
         (NULL + "[trial.options]\nthreads = []", "line 5: .* threads is empty"),
-        (NULL + "batch = [1,\n2,\n0]", "line 6: batch must .* 1"),
+        (NULL + "batch = [1,\n2,\n0]", "line 6: batch must .* least 1"),
         (
             NULL + "batch = [1,\n'4']",
             "line 5: batch must .* number, not '4'.*batch = 4, ",
@@ -65,7 +65,7 @@ NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
         (NULL + "min_s = 'long'", "line 4: min_s must be a number"),
         (NULL + "min_s = 20", "line 4: need 0 <= min_s <= max_s"),
         (NULL + "options = 3", "line 4: options must .* table"),
-        (NULL + "replicates = 0", "line 4: replicates must .* 1"),
+        (NULL + "replicates = 0", "line 4: replicates must .* least 1"),
         (NULL + "replicates = [1, 2]", "line 4: replicates takes one value"),
         (NULL + "replicate = 1", "line 4: .*no key 'replicate'.*Try: replicates"),
         ("[trial]\nbatch = 1", "line 1: .trial. .*no model"),
