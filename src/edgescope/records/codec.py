@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import re
 import textwrap
@@ -319,7 +320,8 @@ def _description(text: str | None) -> Schema:
     return {"description": " ".join(text.split())} if text else {}
 
 
-def _field_docs(kind: type) -> dict[str, str]:
+@functools.cache  # of each record once: to find a class in its file parses the file
+def _field_docs(kind: type) -> Mapping[str, str]:
     """Return the string below each field of a class that has one."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(body, ast.ClassDef)

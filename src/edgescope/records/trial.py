@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from types import MappingProxyType
@@ -243,10 +243,10 @@ class Trial:
             object.__setattr__(self, "shapes", MappingProxyType(shapes))
             for name in TABLES:
                 object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
-            for name, kinds in _KINDS.items():
-                if float in kinds and (value := getattr(self, name)) is not None:
+            for name in _FLOATS:
+                if (value := getattr(self, name)) is not None:
                     object.__setattr__(self, name, float(value))
-            problem = _problem(self)
+            problem = next(_problems(self), "")
         if problem:
             fix = _closest(self) or "edgescope bench --help"
             raise UsageError("E-TRIAL-1", problem, effect="Nothing was measured", fix=fix)
@@ -343,6 +343,7 @@ _BY_TYPE: Mapping[str, tuple[type, ...]] = {
     "float | None": (int, float, type(None)),
 }
 _KINDS = {f.name: _BY_TYPE.get(str(f.type), (Mapping,)) for f in dataclasses.fields(Trial)}
+_FLOATS = tuple(name for name, kinds in _KINDS.items() if float in kinds)
 
 
 def usual_backend(model: str) -> str:
@@ -389,7 +390,8 @@ def _mistyped(t: Trial) -> str:
     """Return which field of a Trial read from a file has the wrong type, or ''."""
     for name, allowed in _KINDS.items():
         value = getattr(t, name)
-        if not isinstance(value, allowed) or isinstance(value, bool):
+        kind = type(value)
+        if kind not in allowed and (kind is bool or not isinstance(value, allowed)):
             words = " or ".join(k.__name__ for k in allowed if k is not type(None))
             return f"{name} must be a {words}, not {value!r}"
         if isinstance(value, float) and not math.isfinite(value):
@@ -410,26 +412,21 @@ def _closest(trial: Trial) -> str:
     return ""
 
 
-def _problem(t: Trial) -> str:
-    """Return what is wrong with a Trial, or ''."""
+def _problems(t: Trial) -> Iterator[str]:
+    """Yield what is wrong with a Trial; its right values are put into no words."""
     if t.device not in registry.PLACES:
-        return f"device must be one of {', '.join(registry.PLACES)}, not {t.device!r}"
-    numbers = ((name, getattr(t, name), within) for name, within in _RANGES.items())
-    rules = (
-        *(
-            (value is None or within.holds(value), f"{name} must {within.words}, not {value}")
-            for name, value, within in numbers
-        ),
-        (t.precision in PRECISIONS, f"precision must be one of {', '.join(PRECISIONS)}, not {t.precision!r}"),
-        (t.io in IO_KINDS, f"io must be one of {', '.join(IO_KINDS)}, not {t.io!r}"),
-        (
-            SHARING.fullmatch(t.sharing) is not None,
-            f"sharing must be time_slicing, pinned, mps or mps=PER CENT, not {t.sharing!r}",
-        ),
-        (0 <= t.min_s <= t.max_s, f"need 0 <= min_s <= max_s, not {t.min_s} and {t.max_s}"),
-        (
-            all(n >= 1 for s in t.shapes.values() for n in s),
-            f"every dimension must be at least 1: {dict(t.shapes)}",
-        ),
-    )
-    return next((text for ok, text in rules if not ok), "")
+        yield f"device must be one of {', '.join(registry.PLACES)}, not {t.device!r}"
+    for name, within in _RANGES.items():
+        value = getattr(t, name)
+        if value is not None and not within.holds(value):
+            yield f"{name} must {within.words}, not {value}"
+    if t.precision not in PRECISIONS:
+        yield f"precision must be one of {', '.join(PRECISIONS)}, not {t.precision!r}"
+    if t.io not in IO_KINDS:
+        yield f"io must be one of {', '.join(IO_KINDS)}, not {t.io!r}"
+    if SHARING.fullmatch(t.sharing) is None:
+        yield f"sharing must be time_slicing, pinned, mps or mps=PER CENT, not {t.sharing!r}"
+    if not 0 <= t.min_s <= t.max_s:
+        yield f"need 0 <= min_s <= max_s, not {t.min_s} and {t.max_s}"
+    if any(n < 1 for shape in t.shapes.values() for n in shape):
+        yield f"every dimension must be at least 1: {dict(t.shapes)}"
