@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: venv demo docs test test-unit test-page test-core test-all test-gpu test-rtx tests tests-all lint types check dist changelog clean
+.PHONY: venv demo docs test test-unit unit-1 unit-2 test-page test-core test-all test-gpu test-rtx tests tests-all lint types check dist changelog clean
 
 venv: $(VENV)/.ok
 
@@ -65,10 +65,17 @@ tests tests-all: $(VENV)/.compiled
 	$(BIN)/python $(TEST) -m "alone and not gpu and not jetson and not page $(FAST)" || status=1; \
 	exit $$status
 
-# What to run while you write: no test that starts a process, waits for a network, takes long or must be alone. A process is denied to the rest.
-# tests/field and tests/project ask of the whole: files of other programs through the command line, pages, scripts.
+# What to run while you write: no test that starts a process, runs a real network or codec, takes long or must be alone.
+# A process is denied to the rest. tests/field and tests/project ask of the whole: files of other programs through the
+# command line, pages, scripts. Two processes share the files and know nothing of each other, which costs least
+# (tests/parting.py); each prints when it is through.
+UNIT := not process and not network and not codec and not slow and not alone and not gpu and not jetson and not page
 test-unit: $(VENV)/.compiled
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/field --ignore=tests/project -m "not process and not network and not slow and not alone and not gpu and not jetson and not page"
+	$(MAKE) --no-print-directory --keep-going --output-sync=target --jobs 2 unit-1 unit-2
+
+unit-1 unit-2:
+	$(BIN)/python -m pytest --part $(@:unit-%=%)/2 -o cache_dir=.pytest_cache/$@ -p no:xdist -p no:rerunfailures \
+		--ignore=tests/field --ignore=tests/project -m "$(UNIT)"
 
 # Several workers would compile the same files at the same time, a minute each: one reads all tests before them, once.
 # uv compiles nothing that it installs, and pytest writes the tests with their asserts in words.

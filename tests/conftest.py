@@ -15,6 +15,7 @@ from unittest import mock
 import hypothesis
 import pytest
 
+import parting
 from behind import behind  # noqa: F401
 from made_cells import make  # noqa: F401
 from processes import Processes
@@ -42,12 +43,35 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """
     if collection_path.suffix != ".py" or collection_path == HERE / "conftest.py":
         return None
-    wanted, text = config.option.markexpr, collection_path.read_text()
-    marks = {"alone"} if alone(collection_path) else set()
+    wanted = config.option.markexpr
+    if left_out(collection_path, wanted):
+        return True
+    if config.option.part and collection_path.name.startswith("test_"):
+        apart = tuple(HERE.parent / each for each in config.option.ignore or ())
+        return True if collection_path not in own_part(config.option.part, wanted, apart) else None
+    return None
+
+
+def left_out(file: Path, wanted: str) -> bool:
+    """Return whether a run of the marks `wanted` leaves out a whole file."""
+    text = file.read_text(encoding="utf-8")
+    marks = {"alone"} if alone(file) else set()
     marks |= set(re.findall(r"^pytestmark = pytest\.mark\.(\w+)$", text, re.MULTILINE))
     out = any(f"not {mark}" in wanted for mark in marks)
     out |= wanted.startswith("alone") and "alone" not in marks
-    return True if out or (not WINGS and "edgescope.wings" in text) else None
+    return out or (not WINGS and "edgescope.wings" in text)
+
+
+@functools.cache
+def own_part(part: tuple[int, int], wanted: str, apart: tuple[Path, ...]) -> set[Path]:
+    """Return the files that this part of a run reads, of those that the run does not leave out."""
+    files = (file for file in HERE.rglob("test_*.py") if not any(map(file.is_relative_to, apart)))
+    return parting.parted(parting.sizes(f for f in files if not left_out(f, wanted)), part[1])[part[0] - 1]
+
+
+def beside_others(config: pytest.Config) -> bool:
+    """Return whether another process runs tests on this machine at the same time."""
+    return "PYTEST_XDIST_WORKER" in os.environ or bool(config.option.part)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -107,10 +131,11 @@ def no_gpu(backend: str) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the file that all parts of one run share (tests/reruns.py)."""
+    """Take the file that all parts of one run share (tests/reruns.py), and which part this is (tests/parting.py)."""
     parser.addoption(
         "--reran", type=Path, help="keep here which tests passed only when rerun; those in it count"
     )
+    parser.addoption("--part", type=parting.part, help="run this part of the test files, such as 1/2")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -137,7 +162,7 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if "PYTEST_XDIST_WORKER" in os.environ:  # OpenMP threads that spin take the other worker's core
+    if beside_others(config):  # OpenMP threads that spin take the other worker's core
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
@@ -158,7 +183,7 @@ def cache_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def sleeping_threads():
+def sleeping_threads(pytestconfig):
     """Let the threads of ONNX Runtime sleep while they wait: where they spin they take the other worker's core."""
     import onnxruntime
 
@@ -168,15 +193,15 @@ def sleeping_threads():
             self.add_session_config_entry("session.intra_op.allow_spinning", "0")
 
     with pytest.MonkeyPatch.context() as patch:
-        if "PYTEST_XDIST_WORKER" in os.environ:
+        if beside_others(pytestconfig):
             patch.setattr(onnxruntime, "SessionOptions", Sleeping)
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_registry_of_operators():
+def one_registry_of_operators(pytestconfig):
     """Let PyTorch's exporter set up its table of operators once in a worker; it does that for each export, in 0.5 s."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
+    if not beside_others(pytestconfig):
         yield
         return
     from torch.onnx._internal.exporter._registration import ONNXRegistry

@@ -7,6 +7,7 @@ import pytest
 from edgescope.wings.anomaly import generate
 
 
+@pytest.mark.codec
 def test_a_film_has_its_size_rate_and_frames(tmp_path):
     levels = np.array([20, 120, 220], np.uint8)
     frames = np.ones((3, 32, 48, 3), np.uint8) * levels[:, None, None, None]

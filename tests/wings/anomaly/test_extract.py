@@ -53,6 +53,7 @@ def run(found, out, **more):
     return extraction.extract(found, out, PREPARED, engine=Engine(batch=4), **more)
 
 
+@pytest.mark.codec
 @pytest.mark.parametrize("decoders", [1, 3])
 def test_every_frame_is_in_a_snippet(tmp_path, decoders):
     done = run(videos(tmp_path, 33, 16, 5, 64), tmp_path / "out", decoders=decoders)
@@ -68,6 +69,7 @@ def test_every_frame_is_in_a_snippet(tmp_path, decoders):
     assert [r.fps for r in rows] == [25.0] * 4
 
 
+@pytest.mark.codec
 def test_features_are_those_of_each_snippet_alone(tmp_path):
     found = videos(tmp_path, 40)
     features = run(found, tmp_path / "out").features
@@ -99,6 +101,7 @@ def test_it_goes_on_where_it_stopped(tmp_path):
     assert run(found, out, overwrite=True).new == 3
 
 
+@pytest.mark.codec
 def test_a_line_that_was_cut_off_is_computed_again(tmp_path):
     found, out = videos(tmp_path, 16, 32), tmp_path / "out"
     run(found, out)
@@ -108,6 +111,7 @@ def test_a_line_that_was_cut_off_is_computed_again(tmp_path):
     assert done.new == 1 and len(done.features.rows) == 2
 
 
+@pytest.mark.codec
 def test_other_labels_need_no_new_features(tmp_path):
     found, out = videos(tmp_path, 32), tmp_path / "out"
     run(found, out)
@@ -116,6 +120,7 @@ def test_other_labels_need_no_new_features(tmp_path):
     assert (again.features.rows[0].split, again.features.rows[0].intervals) == ("test", ((3, 9),))
 
 
+@pytest.mark.codec
 def test_another_layout_needs_no_new_features(tmp_path):
     """A video is known by its file, whatever the layout calls it; two that look alike are computed."""
     found = videos(tmp_path, 33, 16)
@@ -128,6 +133,7 @@ def test_another_layout_needs_no_new_features(tmp_path):
     assert run(found, tmp_path / "out").new == 0
 
 
+@pytest.mark.codec
 def test_videos_that_cannot_be_used_are_left_out_and_named(tmp_path):
     good = videos(tmp_path, 32)
     empty = tmp_path / "empty.mp4"
@@ -161,6 +167,7 @@ def test_a_folder_of_pictures_is_a_video(tmp_path):
         run([Video("01_0014", folder, "test", "anomaly", None)], tmp_path / "out")
 
 
+@pytest.mark.codec
 def test_features_that_are_no_numbers_are_named(tmp_path):
     features = run(videos(tmp_path, 40), tmp_path / "out").features
     (row,) = features.rows
@@ -193,6 +200,7 @@ def test_each_network_has_its_own_normalisation():
         preparation("resnet50")
 
 
+@pytest.mark.codec
 def test_the_manifest_is_one_line_a_video(tmp_path):
     run(videos(tmp_path, 16, 32), tmp_path / "out")
     head, *rows = [json.loads(line) for line in (tmp_path / "out" / MANIFEST).read_text().splitlines()]
@@ -273,6 +281,7 @@ def test_a_batch_of_an_engine_is_filled_with_its_last_row_and_only_whole_batches
     )
 
 
+@pytest.mark.codec
 @pytest.mark.parametrize(
     ("stated", "left_out"), [(33, False), (49, False), (50, True), (17, False), (16, True), (None, False)]
 )

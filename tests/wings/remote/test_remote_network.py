@@ -87,6 +87,7 @@ def same(theirs, ours):
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.network
 def test_a_network_of_many_spellings_gives_its_own_answers(tmp_path):
     same(*both(Mix(), tmp_path, x=torch.rand(2, 3, 12, 12)))
 
@@ -108,11 +109,13 @@ def test_attention_is_written_out_for_a_torch_that_lacks_it(tmp_path, monkeypatc
     same([t.nan_to_num() for t in whole([given["x"]])], [t.nan_to_num() for t in got])
 
 
+@pytest.mark.network
 def test_whole_numbers_stay_whole(tmp_path):
     given = {"tokens": torch.randint(50, (2, 7)), "scale": torch.rand(2, 7)}
     same(*both(Words(), tmp_path, **given))
 
 
+@pytest.mark.network
 def test_memory_is_free_after_the_last_use(tmp_path):
     path = tmp_path / "n.bin"
     network.write(Mix(), {"x": torch.rand(1, 3, 12, 12).numpy()}, ["x"], torch.float32, path)
@@ -124,6 +127,7 @@ def test_memory_is_free_after_the_last_use(tmp_path):
     assert freed == made - held
 
 
+@pytest.mark.network
 def test_half_precision_is_followed_in_half(tmp_path):
     path, layer = tmp_path / "n.bin", nn.Linear(4, 2)
     network.write(layer, {"input": torch.rand(1, 4).numpy()}, ["input"], torch.bfloat16, path)
@@ -138,6 +142,7 @@ class Looks(nn.Module):
         return x * 2 if x.sum() > 0 else x
 
 
+@pytest.mark.network
 def test_what_cannot_be_followed_is_refused(tmp_path):
     with pytest.raises(UnsupportedError) as told:
         network.write(Looks(), {"x": torch.rand(1, 4).numpy()}, ["x"], torch.float32, tmp_path / "n.bin")

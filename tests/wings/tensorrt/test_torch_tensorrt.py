@@ -188,6 +188,7 @@ def test_what_stays_in_pytorch_obeys_the_precision_of_a_program_from_the_cache(
     assert settled == [artifact.spec]
 
 
+@pytest.mark.network
 def test_conversions_are_no_convolutions(fake):
     from edgescope.wings.tensorrt import torch_engine as backend
 
@@ -208,6 +209,7 @@ def test_conversions_are_no_convolutions(fake):
         assert backend.HEAVY.search(name), name
 
 
+@pytest.mark.network
 def test_heavy_operators_left_in_pytorch_are_counted(fake):
     from edgescope.wings.tensorrt import torch_engine as backend
 

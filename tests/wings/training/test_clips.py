@@ -13,6 +13,8 @@ from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.wings.training import clip_data
 
+pytestmark = pytest.mark.codec
+
 ENTRY = zoo.table()["har_densenet"]
 
 

@@ -70,6 +70,7 @@ def test_json_is_what_lies_beside_the_weights(films, tmp_path, capsys):
     }
 
 
+@pytest.mark.codec
 @pytest.mark.parametrize(
     ("name", "flags", "code", "says"),
     [

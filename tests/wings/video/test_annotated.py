@@ -194,6 +194,7 @@ def test_a_unit_that_fails_is_left_out_and_time_ends_it():
     assert list(annotated.pictures(film(6), [], 100, seconds=0.0)) == []
 
 
+@pytest.mark.codec
 def test_a_video_is_written_that_decodes_to_as_many_frames_with_even_sides(tmp_path):
     path = tmp_path / "new" / "boxes.mp4"
     assert annotated.write(path, annotated.pictures(film(9), [], 7), 12.5) == 7

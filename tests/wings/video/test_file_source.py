@@ -51,6 +51,7 @@ def test_every_frame_comes_once_and_in_order(tmp_path, frames, gop, b_frames, th
     looped.close()
 
 
+@pytest.mark.codec
 def test_a_frame_is_a_contiguous_rgb_array_and_facts_are_json(tmp_path):
     source = File(film(tmp_path / "a.mp4"))
     frame = source.read()
@@ -63,6 +64,7 @@ def test_a_frame_is_a_contiguous_rgb_array_and_facts_are_json(tmp_path):
     assert facts["damaged"] == 0 and facts["rotation"] == 0
 
 
+@pytest.mark.codec
 def test_a_frame_that_is_scaled_keeps_its_original_size(tmp_path):
     path = film(tmp_path / "a.mp4")
     source = File(path, size=(30, 20))
@@ -72,6 +74,7 @@ def test_a_frame_that_is_scaled_keeps_its_original_size(tmp_path):
     assert [number_of(f.image) for f in [frame, *all_of(source)]] == list(range(20))
 
 
+@pytest.mark.codec
 def test_the_colours_of_a_scaled_frame_lie_apart_and_are_on_average_those_of_the_film(tmp_path):
     """By the matrix of BT.601 in 64-bit floats; libswscale's pixels of three colours are 2 levels too dark."""
     import av
@@ -89,6 +92,7 @@ def test_the_colours_of_a_scaled_frame_lie_apart_and_are_on_average_those_of_the
     assert image.mean(axis=(0, 1)) == pytest.approx(wanted, abs=0.7)
 
 
+@pytest.mark.codec
 @pytest.mark.parametrize("rotation", [90, 180, 270])
 def test_a_phones_video_is_shown_upright(tmp_path, rotation):
     path = film(tmp_path / "a.mp4", 3, rotation=rotation)
@@ -110,6 +114,7 @@ def test_display_matrices_turn_and_mirror():
     assert (upright(image, (0, 1, 1, 0)) == image.transpose(1, 0, 2)).all()
 
 
+@pytest.mark.codec
 @pytest.mark.parametrize(
     ("name", "keys"),
     [
@@ -132,6 +137,7 @@ def test_odd_sizes_ten_bits_and_grey_are_decoded(tmp_path, name, keys):
         assert (found[0].image[..., 0] == found[0].image[..., 2]).all()
 
 
+@pytest.mark.codec
 def test_a_variable_frame_rate_keeps_its_time_stamps(tmp_path):
     times = [0, 40, 50, 200, 210, 900, 1000]
     source = File(film(tmp_path / "a.mkv", 7, times=times))
@@ -151,6 +157,7 @@ def test_time_goes_on_where_stamps_jump_or_are_missing():
     assert np.isnan([unknown.next(None), unknown.next(None)]).all()
 
 
+@pytest.mark.codec
 @pytest.mark.parametrize("name", ["a.ts", "a.h264"])
 def test_the_resolution_may_change_in_mid_stream(tmp_path, name):
     one = film(tmp_path / f"one_{name}", 6)
@@ -170,6 +177,7 @@ def test_the_resolution_may_change_in_mid_stream(tmp_path, name):
 # -- damage ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.codec
 @pytest.mark.parametrize(
     ("name", "keys"),
     [
@@ -198,6 +206,7 @@ def test_a_truncated_file_gives_its_frames_and_then_says_how_many(tmp_path, name
     assert skipping.facts()["damaged"] >= 1
 
 
+@pytest.mark.codec
 @pytest.mark.parametrize(
     ("name", "keys"),
     [("a.mp4", {}), ("a.ts", {}), ("f.mkv", {"codec": "ffv1"})],
@@ -215,6 +224,7 @@ def test_garbage_in_the_middle_stops_or_is_skipped_and_counted(tmp_path, name, k
     assert skipping.facts()["damaged"] >= 1
 
 
+@pytest.mark.codec
 @pytest.mark.parametrize("content", [b"", b"nothing of the kind" * 100])
 def test_what_is_no_video_is_refused_at_once(tmp_path, content):
     path = tmp_path / "not.mp4"
@@ -223,6 +233,7 @@ def test_what_is_no_video_is_refused_at_once(tmp_path, content):
         File(path)
 
 
+@pytest.mark.codec
 def test_a_file_with_sound_alone_is_no_video(tmp_path):
     import av
 
@@ -237,6 +248,7 @@ def test_a_file_with_sound_alone_is_no_video(tmp_path):
         File(path)
 
 
+@pytest.mark.codec
 def test_a_loop_over_nothing_but_damage_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(File, "_pictures", lambda self: iter(()))
     source = File(film(tmp_path / "a.mp4"), loop=True, damaged="skip")
@@ -244,6 +256,7 @@ def test_a_loop_over_nothing_but_damage_ends(tmp_path, monkeypatch):
         source.read()
 
 
+@pytest.mark.codec
 def test_closing_twice_is_fine_and_leaves_no_thread(tmp_path):
     path = film(tmp_path / "a.mp4", 40, size=(320, 240))
     File(path, threads="FRAME").close()
@@ -311,6 +324,7 @@ def test_a_frames_time_is_its_stamp_from_the_first_on_or_what_is_due(fps, stamps
     assert [times.next(stamp) for stamp in stamps] == pytest.approx(wanted, nan_ok=True)
 
 
+@pytest.mark.codec
 def test_what_is_no_whole_film_says_how_many_frames_it_lacks(tmp_path, monkeypatch):
     path = film(tmp_path / "a.mp4", 12, gop=1, b_frames=0)
     source = File(path, damaged="skip")
@@ -330,6 +344,7 @@ def test_what_is_no_whole_film_says_how_many_frames_it_lacks(tmp_path, monkeypat
     assert caught.value.evidence == "it broke; 3 of 12 frames are missing"
 
 
+@pytest.mark.codec
 def test_a_whole_film_promises_and_holds_the_same(tmp_path):
     source = File(film(tmp_path / "a.mp4", 12))
     all_of(source)
@@ -373,6 +388,7 @@ def packets(tmp_path, monkeypatch, given, **keys):
     return found, source
 
 
+@pytest.mark.codec
 @pytest.mark.parametrize(
     ("given", "stops", "skips"),
     [
@@ -388,6 +404,7 @@ def test_a_packet_that_is_broken_ends_the_film_or_is_left_out(tmp_path, monkeypa
     assert found == skips and source.facts()["damaged"] == (skips == [2])
 
 
+@pytest.mark.codec
 def test_a_picture_that_is_damaged_is_counted_and_those_behind_it_are_given(tmp_path, monkeypatch):
     whole = Packet(1, pictures=3)
     whole.pictures[1].is_corrupt = True

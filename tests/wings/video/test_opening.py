@@ -30,6 +30,7 @@ def test_a_name_chooses_a_kind(name, kind, text):
     assert kind_of(name) == (kind, text) and kind in SOURCES
 
 
+@pytest.mark.codec
 def test_a_plain_file_is_a_file_even_if_its_name_holds_a_colon(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     film(tmp_path / "camera:0.mp4", 2, form="mp4")

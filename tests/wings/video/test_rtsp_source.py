@@ -13,6 +13,8 @@ pytest.importorskip("av")
 from edgescope.frames import opened
 from edgescope.wings.video.sources import cameras
 
+pytestmark = pytest.mark.codec
+
 
 def test_frames_come_in_order_with_their_time():
     with RtspServer(frames=20, size=(160, 120)) as server:

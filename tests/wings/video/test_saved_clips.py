@@ -19,6 +19,8 @@ av = pytest.importorskip("av")
 from edgescope.wings.video import clips as module  # noqa: E402
 from edgescope.wings.video.clips import Clips, Length  # noqa: E402
 
+pytestmark = pytest.mark.codec
+
 FPS = 10
 
 

@@ -64,6 +64,7 @@ def test_every_frame_is_given_or_counted_and_never_before_it_is_due(waits, frame
     assert source.facts()["dropped"] == last + 1 - given_
 
 
+@pytest.mark.codec
 def test_a_file_plays_by_its_own_time_stamps(tmp_path):
     pytest.importorskip("av")
     from edgescope.frames import opened

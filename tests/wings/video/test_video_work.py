@@ -302,6 +302,7 @@ def test_what_each_stage_costs_is_measured_if_asked(trial, shorter_what_if):
     assert result.metrics["infer_alone_fps"].value > result.metrics["pipeline_fps"].value
 
 
+@pytest.mark.codec
 @pytest.mark.parametrize(
     ("keys", "error", "says"),
     [
