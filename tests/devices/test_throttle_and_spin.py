@@ -7,8 +7,8 @@ import pytest
 
 from edgescope.devices import clocks, probes
 from edgescope.devices.base import Throttle
+from edgescope.devices.clocks import Looks, Trip, next_trip
 from edgescope.devices.cpu.device import CpuDevice, CpuThrottleWatch, _Look, compare
-from edgescope.devices.throttle import Looks, Trip, next_trip
 from fake_board import board, write
 
 

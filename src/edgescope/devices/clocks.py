@@ -1,4 +1,4 @@
-"""Two busy probes of a CPU: whether its clocks are those that are set, and whether it became slower during a run.
+"""Whether a machine runs at the clocks that are set: busy probes of a CPU, trip points of heat, looks at its counters.
 
 An accepted limit is not yet a clock. A Jetson Thor has been seen to report scaling_cur_freq 2601 MHz, the
 request, while cpuinfo_cur_freq, the hardware, stood at 649 MHz after an over-current event. So a core of each
@@ -8,6 +8,12 @@ The spin probe does the same integer work before and after a run. It works even 
 readable, as in a virtual machine. The work is a chain of SHA-256 rounds: no memory traffic, no floating point, one C
 call that holds no interpreter lock, so only clock speed and preemption change its time. The best of several rounds is
 the least preempted one.
+
+Trip points are the temperatures at which a thermal zone slows the machine down or cuts it off.
+Documentation/driver-api/thermal/sysfs-api.rst: `passive` slows clocks, `hot` notifies user space, `critical` shuts
+down; `active` starts a fan, which does not matter to a measurement. A trip at or below 0 C is a disabled slot.
+
+A device's own counters of throttling are read twice, before and after a run, and compared (`Looks`).
 """
 
 from __future__ import annotations
@@ -19,9 +25,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Generic, TypeVar
 
+from edgescope.devices.base import Throttle, Value
 from edgescope.devices.cpu.sensors import policies
-from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, is_absent
+from edgescope.devices.kernel_files import Fact, KernelFile, absent, cpu_list, fact, is_absent
 
 PROBE_S = 0.2
 #: The busy clock of a mode in effect lies within these shares of the policy's limit; turbo bins and rounding are less.
@@ -147,3 +156,73 @@ def slowdown(before: Spin, after: Spin) -> float:
     if before.loops != after.loops:
         raise ValueError(f"the probes did different work: {before.loops} and {after.loops} loops")
     return after.best_s / before.best_s
+
+
+FIXED_C = (50.0, 100.0)
+"""The constant values of a Tegra's PMIC-Die zone: 100 on most boards up to the TX2, 50 on a Xavier."""
+HELD = 0.9
+"""Share of the requested clock below which the hardware is held; readback varies by some per cent."""
+_HARMFUL = ("passive", "hot", "critical")
+
+
+@dataclass(frozen=True)
+class Trip:
+    """The lowest harmful trip of a zone: its kind and its temperature in degrees Celsius."""
+
+    kind: str
+    celsius: float
+
+
+def next_trip(zone: Path) -> Trip | None:
+    """Return the lowest passive, hot or critical trip of a thermal zone's folder, or None if none is readable."""
+    found = []
+    for file in zone.glob("trip_point_*_temp"):
+        kind = fact(file.with_name(file.name[: -len("temp")] + "type"))
+        celsius = fact(file, lambda text: float(text) / 1000)
+        if kind in _HARMFUL and not is_absent(celsius) and celsius > 0:
+            found.append(Trip(kind, celsius))
+    return min(found, key=lambda trip: trip.celsius, default=None)
+
+
+def is_fixed(name: str, celsius: float) -> bool:
+    """Return whether a temperature channel's value is a constant of its driver, not a temperature."""
+    return "pmic" in name and celsius in FIXED_C
+
+
+def pair(requested: KernelFile, effective: KernelFile) -> tuple[float, float] | Value:
+    """Return the (requested, effective) clock in hertz; requested is 0 if the request changed between the reads."""
+    first, clock, last = requested.number(1e3), effective.number(1e3), requested.number(1e3)
+    for value in (clock, first, last):
+        if not isinstance(value, float):
+            return value
+    assert isinstance(first, float) and isinstance(clock, float)
+    return (first if first == last else 0.0), clock
+
+
+Look = TypeVar("Look")
+
+
+class Looks(Generic[Look]):
+    """Reads on entering and on leaving; `evidence()` compares both, or returns `missed` if one is missing."""
+
+    def __init__(
+        self, look: Callable[[], Look], compare: Callable[[Look, Look], Throttle], missed: str
+    ) -> None:
+        self._look, self._compare, self._missed = look, compare, missed
+        self._taken: list[Look] = []
+
+    def __enter__(self) -> Looks[Look]:
+        self._taken = [self._look()]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._taken.append(self._look())
+
+    def evidence(self) -> Throttle:
+        """Return the events between entering and leaving, and the counters that could not be read."""
+        if len(self._taken) < 2:
+            return Throttle(absent=(self._missed,))
+        before, after = self._taken
+        return self._compare(before, after)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgescope.devices.throttle import Trip, next_trip
+from edgescope.devices.clocks import Trip, next_trip
 from edgescope.records import Machine
 from edgescope.wings.doctor import readiness, unlock
 from fake_board import board, process, write

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "devices"))
 from edgescope.commandline.screen import painted
 from edgescope.devices.base import ChannelSpec, Failed, SourceSpec, Unsupported
+from edgescope.devices.clocks import Trip
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.throttle import Trip
 from edgescope.telemetry.latest import Live, Sensors, binned
 from edgescope.units import short
 from edgescope.wings.monitor import frame, live

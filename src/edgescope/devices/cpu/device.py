@@ -19,10 +19,10 @@ from typing import Any
 
 from edgescope import registry
 from edgescope.devices.base import Mode, SourceSpec, Throttle
+from edgescope.devices.clocks import Looks
 from edgescope.devices.cpu import facts
 from edgescope.devices.cpu.sensors import policies
 from edgescope.devices.kernel_files import fact, finite, is_absent
-from edgescope.devices.throttle import Looks
 
 _SOURCES = "edgescope.devices.cpu.sources"
 _SENSORS = "edgescope.devices.cpu.sensors"

@@ -23,7 +23,7 @@ from edgescope.models.image import photos
 from edgescope.models.image.network import pretrained_file
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.models.user.files import only_onnx
-from edgescope.records import ModelInfo, digest
+from edgescope.records import Json, ModelInfo, digest
 from edgescope.registry import need
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ VERSION = 1  # raise this when the written file changes
 DIVISOR = 32
 GATE_EVERY = 3
 """One frame in so many judges: 124 frames of the two films are enough, and each takes 3.7 MB."""
+CELL = 4
 OUTPUTS = ("heatmap", "sizes", "offsets", "landmarks")
 
 
@@ -97,11 +98,10 @@ class FaceDetector:
         """Return the package's file with an open batch axis, at the size of the input, written once."""
         source = pretrained_file(self._entry["pretrained"])
         key = digest([VERSION, self.info.digest, opset, cache.versions(("onnx",))])
-        write = need("edgescope.models.image.faces_onnx:written", self.info.name, zoo.ONNX_FIX)
         height, width = self.inputs[0].shape[1:]
         return cache.made_once(
             cache.named(folder, self.info.name, "fp32", key, ".onnx"),
-            lambda path: write(source, path, (height, width), OUTPUTS, opset),
+            lambda path: written(source, path, (height, width), opset),
         )
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
@@ -110,3 +110,52 @@ class FaceDetector:
             return None
         every = GATE_EVERY if purpose is Purpose.GATE else 1
         return photos.samples(purpose, n, self.preprocess, self.inputs[0].name, every=every)
+
+
+def written(source: Path, path: Path, size: tuple[int, int], opset: int | None) -> dict[str, Json]:
+    """Write the file for inputs of `size` (height, width) to `path`; return its opset.
+
+    UsageError if `opset` is earlier than the file's own.
+    """
+    onnx = need("onnx", source.name, zoo.ONNX_FIX)
+    write = need("edgescope.artifacts.onnx_write", source.name, zoo.ONNX_FIX)
+    model = onnx.load(str(source))
+    own = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    if opset is not None and opset < own:
+        raise UsageError(
+            "E-EXPORT-7", f"{source.name} is of opset {own} and cannot be written in opset {opset}"
+        )
+    graph = model.graph
+    read = {name for node in graph.node for name in node.input}
+    stored = [tensor for tensor in graph.initializer if tensor.name in read]
+    names = {tensor.name for tensor in graph.initializer}
+    given = [value for value in graph.input if value.name not in names]
+    for field, kept in ((graph.initializer, stored), (graph.input, given)):
+        del field[:]
+        field.extend(kept)
+    _rename(graph, {value.name: name for value, name in zip(graph.output, OUTPUTS, strict=True)})
+    _rename(graph, {given[0].name: "input"})
+    _shaped(graph.input[0], write.NAME, size)
+    for value in graph.output:
+        _shaped(value, write.NAME, (size[0] // CELL, size[1] // CELL))
+    if opset is not None and opset != own:
+        model = onnx.version_converter.convert_version(model, opset)
+    onnx.checker.check_model(model, full_check=True)
+    write.save(model, path)
+    return {"opset": own if opset is None else opset, "source": source.name}
+
+
+def _rename(graph: Any, names: dict[str, str]) -> None:
+    for node in graph.node:
+        for field in (node.input, node.output):
+            for at, name in enumerate(field):
+                field[at] = names.get(name, name)
+    for value in (*graph.input, *graph.output):
+        value.name = names.get(value.name, value.name)
+
+
+def _shaped(value: Any, name: str, size: tuple[int, int]) -> None:
+    """Open the batch axis of an input or output, and close its last two axes."""
+    batch, _, height, width = value.type.tensor_type.shape.dim
+    batch.dim_param = name
+    height.dim_value, width.dim_value = size

@@ -18,10 +18,10 @@ from typing import Any
 from edgescope import cores
 from edgescope.analysis.run.slowdowns import APART_FROM_S, apart
 from edgescope.devices.base import Mode
+from edgescope.devices.clocks import HELD, Trip, is_fixed, pair
 from edgescope.devices.cpu.sensors import policies
 from edgescope.devices.kernel_files import KernelFile, cpu_list, fact, is_absent
 from edgescope.devices.manifest import power_mode
-from edgescope.devices.throttle import HELD, Trip, is_fixed, pair
 from edgescope.records import Machine
 
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from edgescope import registry
 from edgescope.devices.base import ChannelSpec, Device, Failed, Source, SourceSpec, Unsupported, Value
+from edgescope.devices.clocks import Trip, next_trip
 from edgescope.devices.kernel_files import fact, is_absent
 from edgescope.devices.manifest import machine, settings
 from edgescope.devices.probes import Prober
-from edgescope.devices.throttle import Trip, next_trip
 from edgescope.records import Machine
 from edgescope.wings.doctor import readiness, unlock
 from edgescope.wings.doctor.readiness import Finding

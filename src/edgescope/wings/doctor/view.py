@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from edgescope.devices.clocks import is_fixed
 from edgescope.devices.manifest import folded, title
-from edgescope.devices.throttle import is_fixed
 from edgescope.registry import REPLAYED
 from edgescope.units import short
 

@@ -34,9 +34,9 @@ from functools import partial
 from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Failed, Throttle, Unsupported, Value
+from edgescope.devices.clocks import HELD, Looks, next_trip, pair
 from edgescope.devices.cpu.sensors import policies
 from edgescope.devices.kernel_files import Each, Fact, KernelFile, fact, is_absent, word
-from edgescope.devices.throttle import HELD, Looks, next_trip, pair
 from edgescope.errors import Message
 from edgescope.wings.jetson.boards import soc
 from edgescope.wings.jetson.files import command_names, found, gpu_devfreq, number

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from edgescope.commandline.screen import BLOCKS, Row
 from edgescope.devices.base import ChannelSpec
+from edgescope.devices.clocks import Trip, is_fixed
 from edgescope.devices.manifest import folded
-from edgescope.devices.throttle import Trip, is_fixed
 from edgescope.units import short
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from typing import Any
 
 from edgescope.commandline.screen import ASCII, BLOCKS, QUIT, Screen
 from edgescope.devices.base import ChannelSpec, Device, SourceSpec
+from edgescope.devices.clocks import Trip, next_trip
 from edgescope.devices.manifest import title, totals
-from edgescope.devices.throttle import Trip, next_trip
 from edgescope.errors import StoreError
 from edgescope.records import plain_json
 from edgescope.store import files
