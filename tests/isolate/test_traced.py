@@ -164,9 +164,7 @@ def test_every_worker_is_traced_within_its_placement_and_the_leader_is_not(seen)
 def test_a_process_that_is_killed_under_a_tracer_is_told_as_that():
     result = fresh.run(replace(NULL, tracer="killed"), LIMITS)
     assert result.status is Status.CRASHED
-    assert "the trial's process died of SIGKILL" in str(result.reason) and "sh exited with 137" in str(
-        result.reason
-    )
+    assert re.search(r"E-RUN-2: .* SIGKILL .*sh exited with 137", str(result.reason))
     (unread,) = (str(w) for w in result.warnings if w.code == "W-SPAN-1")
     assert re.search(r"tracer killed .* in trace .*FileNotFoundError", unread)
 
@@ -193,7 +191,7 @@ def test_a_traced_trial_is_never_answered_by_workers_that_others_have_used():
 
 
 def test_a_tracer_that_is_not_there_is_named_before_anything_runs():
-    with pytest.raises(UsageError, match="no tracer is called 'at_exi'"):
+    with pytest.raises(UsageError, match=r"E-NAME-1: .* 'at_exi'"):
         fresh.run(replace(NULL, tracer="at_exi"))
 
 

@@ -64,7 +64,7 @@ def test_an_exit_is_told_with_its_code_and_last_words(shell):
     assert error.status is Status.CRASHED
     assert str(error.reason).startswith("E-WORKER-2: worker 3 exited with 3 (starting | no  card).")
     gone = shell("exit 0")
-    assert "wrote nothing to stderr" in str(told(gone).reason)
+    assert "nothing to stderr" in str(told(gone).reason)
     gone.order("open")  # harmless: found out when it is listened to
 
 
@@ -72,13 +72,11 @@ def test_an_exit_is_told_with_its_code_and_last_words(shell):
 def test_a_signal_is_named_and_a_kill_may_have_been_the_kernels(shell, monkeypatch):
     assert "worker 3 died of SIGTERM (" in str(told(shell("kill -TERM $$")).reason)
     killed = told(shell("kill -KILL $$"))
-    assert killed.status is Status.CRASHED and "died of SIGKILL (often the kernel's OOM killer" in str(
-        killed.reason
-    )
+    assert killed.status is Status.CRASHED and re.search(r"SIGKILL \(.* OOM killer", str(killed.reason))
     one = shell("kill -KILL $$")
     monkeypatch.setattr(workers, "oom_kills", lambda: one.kills + 2)
     ours = told(one)
-    assert ours.status is Status.OOM and "OOM killer ended 2 of this group's processes" in str(ours.reason)
+    assert ours.status is Status.OOM and re.search(r"OOM killer .*\b2 of ", str(ours.reason))
     ended = shell("exit 9")
     ended.kills = -5  # the kernel ended others meanwhile; this one was not killed
     assert told(ended).status is Status.CRASHED

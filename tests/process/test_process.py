@@ -1,6 +1,7 @@
 """A program that is started, talked to and found dead: real processes, and pipes of their own."""
 
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -96,7 +97,7 @@ def test_patience_lets_it_end_by_itself_and_without_it_is_killed():
     patient.end(20)
     hasty.end()
     assert patient.ending() == "exited with 7"
-    assert hasty.ending() == "died of SIGKILL (often the kernel's OOM killer: see dmesg)"
+    assert re.fullmatch(r"died of SIGKILL \(.* OOM killer: .*\)", hasty.ending())
 
 
 @pytest.mark.process

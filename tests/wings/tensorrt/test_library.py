@@ -121,7 +121,7 @@ def test_a_gpu_that_the_library_does_not_name_cannot_be_built_for(rtx, board, ne
     assert "7.5, 8.0" in refused.value.evidence
     with pytest.raises(UnsupportedError, match="E-TRT-18") as refused:
         prepare(board("10.3.0.30"), network(), spec(compute_capability="8.7"))
-    assert "for the GPU that it finds" in refused.value.evidence
+    assert "the GPU that" in refused.value.evidence
 
 
 @pytest.mark.parametrize("given", ["sm86", 9, True, "8.6.1"])
