@@ -504,8 +504,8 @@ IMPORTERS = Family(
             ("onnxruntime", "engines:ONNXRUNTIME", "ONNX Runtime's profile"),
             ("trtexec", "engines:TRTEXEC", "trtexec --exportProfile and --exportTimes"),
             ("openvino", "engines:OPENVINO", "OpenVINO's performance counters"),
-            ("summaries", "summaries:IMPORTER", "CSVs of nsys stats and of Nsight Compute"),
-            ("perf_sched", "perf_sched:IMPORTER", "perf sched record, as text of perf script"),
+            ("summaries", "printed:SUMMARIES", "CSVs of nsys stats and of Nsight Compute"),
+            ("perf_sched", "printed:PERF_SCHED", "perf sched record, as text of perf script"),
         )
     },
 )

@@ -24,7 +24,7 @@ from edgescope.tracing import (
     read,
 )
 from edgescope.wings.trace import export as trace_export
-from edgescope.wings.trace.importers import engines, kineto, nsys, perf_sched
+from edgescope.wings.trace.importers import engines, kineto, nsys, printed
 from nsys_files import Export, tid
 
 
@@ -596,7 +596,7 @@ def test_every_column_of_perf_sched(tmp_path):
             ]
         )
     )
-    trace = perf_sched.read(path)
+    trace = printed.read_sched(path)
     s = 10**10
     assert rows(trace, "device", "thread", "process") == [
         ("sched", "a b", s + 1000, s + 3000, 1, 12, 11),
@@ -663,8 +663,9 @@ def test_rows_of_a_damaged_array(text, found, lost, first, ended):
     ],
 )
 def test_each_format_is_known_by_its_beginning_alone(tmp_path, head, name):
-    own = {m.__name__.rpartition(".")[2]: m.IMPORTER for m in (nsys, kineto, perf_sched)}
+    own = {m.__name__.rpartition(".")[2]: m.IMPORTER for m in (nsys, kineto)}
     own |= {"onnxruntime": engines.ONNXRUNTIME, "openvino": engines.OPENVINO, "trtexec": engines.TRTEXEC}
+    own["perf_sched"] = printed.PERF_SCHED
     assert [n for n, one in own.items() if one.knows(tmp_path, head)] == ([name] if name else [])
 
 

@@ -12,7 +12,13 @@ import pytest
 
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS, Trace
-from edgescope.wings.trace.importers.summaries import _duration, decimal_mark, knows, number, read
+from edgescope.wings.trace.importers.printed import (
+    _duration,
+    decimal_mark,
+    knows_summary,
+    number,
+    read_summary,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,7 @@ def trace(tmp_path: Path) -> Callable[[str], Trace]:
     def made(text: str) -> Trace:
         path = tmp_path / "summary.csv"
         path.write_text(text, encoding="utf-8")
-        return read(path)
+        return read_summary(path)
 
     return made
 
@@ -201,7 +207,7 @@ def test_rows_without_a_count_or_a_time_are_left_out_and_counted(trace):
 
 
 def test_more_than_a_million_calls_of_a_name_are_spread_over_a_million(trace, monkeypatch):
-    monkeypatch.setattr("edgescope.wings.trace.importers.summaries.MOST", 4)
+    monkeypatch.setattr("edgescope.wings.trace.importers.printed.MOST", 4)
     found = trace(STATS.format("Instances", "Name") + "1,100,5,20,a\n1,8,4,2,b\n")
     assert [(r[1], r[3] - r[2]) for r in rows(found)] == [("a", 25)] * 4 + [("b", 2)] * 4
 
@@ -232,7 +238,7 @@ def test_appended_reports_have_a_heading_each_and_a_decimal_mark_between_them(tr
     ],
 )
 def test_a_summary_is_known_by_its_heading(tmp_path, head, known):
-    assert knows(tmp_path, head) is known
+    assert knows_summary(tmp_path, head) is known
 
 
 def test_cells_beyond_the_heading_and_rows_that_end_before_it_cost_nothing_else(trace):

@@ -80,7 +80,7 @@ def read_hugging_face(name: str) -> Found:
             "E-DATASET-12",
             f"{root.name} was saved with a selection of its rows beside it",
             evidence="state.json names _indices_data_files",
-            effect="Rows that were left out would be read_hugging_face",
+            effect="Rows that were left out would be read",
             fix="save it again: dataset.flatten_indices().save_to_disk(FOLDER)",
         )
     label = next((key for key in LABELS if key in table.column_names), "")
