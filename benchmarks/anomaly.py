@@ -40,8 +40,8 @@ from edgescope.study import grid
 from edgescope.wings.anomaly.extract import Progress, extract
 from edgescope.wings.anomaly.features import Engine
 from edgescope.wings.anomaly.generate import write_film
+from edgescope.wings.anomaly.layouts import Video
 from edgescope.wings.anomaly.preparation import Preparation, preparation
-from edgescope.wings.anomaly.videos import Video
 from edgescope.wings.studies.anomaly_detection import study as chain
 from edgescope.wings.studies.page import document
 from edgescope.wings.studies.paper import papers

@@ -69,11 +69,11 @@ def test_planted_changes_are_in_the_pixels(folder):
     """Frozen frames do not differ, dark ones are dark, outside the interval the film runs on."""
     import numpy as np
 
-    from edgescope.wings.anomaly import videos
+    from edgescope.wings.anomaly import layouts
     from edgescope.wings.video.sources.file import File
     from films import all_of
 
-    for video in videos.read(folder / "videos"):
+    for video in layouts.read_list(folder / "videos"):
         if video.category not in ("freeze", "darkness"):
             continue
         frames = np.stack([f.pixels for f in all_of(File(video.path))]).astype(float)

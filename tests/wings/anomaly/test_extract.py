@@ -13,8 +13,8 @@ from edgescope.frames import opened
 from edgescope.records import ModelInfo
 from edgescope.wings.anomaly import extract as extraction
 from edgescope.wings.anomaly.features import MANIFEST, Engine
+from edgescope.wings.anomaly.layouts import Video
 from edgescope.wings.anomaly.preparation import Preparation, preparation
-from edgescope.wings.anomaly.videos import Video
 
 PREPARED = Preparation("frames_lite0", 16, 1, (40, 32), (32, 32), (0.0,) * 3, (1.0,) * 3, 3)
 

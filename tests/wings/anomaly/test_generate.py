@@ -197,7 +197,7 @@ def test_a_set_is_written_clip_by_clip_with_its_list(tmp_path, monkeypatch):
         generate, "write_film", lambda path, pixels, fps: written.append((path, pixels.shape, fps))
     )
     monkeypatch.setattr(generate, "_film", lambda path, size: scene())
-    monkeypatch.setattr(generate.listed, "write", lambda root, made: listed.append((root, len(made))))
+    monkeypatch.setattr(generate, "write_list", lambda root, made: listed.append((root, len(made))))
     made = generate.generate(
         tmp_path, clips=12, sources=["a"], size=(32, 24), tell=lambda done, of: told.append((done, of))
     )

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from edgescope.errors import ModelError, UsageError
-from edgescope.wings.anomaly import layouts, videos
+from edgescope.wings.anomaly import layouts
 from edgescope.wings.anomaly.evaluation import frame_labels
-from edgescope.wings.anomaly.videos import Video
+from edgescope.wings.anomaly.layouts import Video
 
 UCF = Path(__file__).with_name("ucf_crime_test_annotation.txt")
 """UCF-Crime's test videos with their numbers of frames, from UR-DMU (github.com/henrryzh1/UR-DMU, MIT licence)."""
@@ -129,8 +129,8 @@ def test_a_list_is_written_and_read(tmp_path):
         Video("b", tmp_path / "b.mp4", "validation", "theft", ((3, 9), (20, 30)), None),
         Video("c", tmp_path / "c.mp4", "test", "theft", None, 12),
     ]
-    videos.write(tmp_path, made)
-    assert videos.read(tmp_path) == made
+    layouts.write_list(tmp_path, made)
+    assert layouts.read_list(tmp_path) == made
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_wrong_row_of_a_list_is_named(tmp_path, row, says):
         f"video,split,category,intervals,frames\nb.mp4,train,normal,,\n{row}\n"
     )
     with pytest.raises(ModelError, match=rf"videos\.csv, row 3 .*{says}"):
-        videos.read(tmp_path)
+        layouts.read_list(tmp_path)
 
 
 def test_what_is_no_layout_is_named(tmp_path):
@@ -328,9 +328,9 @@ def test_a_fifth_of_the_training_videos_of_each_kind_is_for_validation_unless_so
 )
 def test_names_are_split_in_shares_by_their_hashes_alone(count, shares):
     names = [f"video {k}" for k in range(count)]
-    found = videos.by_hash(names)
-    assert [list(found.values()).count(split) for split in videos.SPLITS] == shares
-    assert found == videos.by_hash(names[::-1])
+    found = layouts.by_hash(names)
+    assert [list(found.values()).count(split) for split in layouts.SPLITS] == shares
+    assert found == layouts.by_hash(names[::-1])
 
 
 @pytest.mark.parametrize(
@@ -356,12 +356,12 @@ def test_a_row_of_a_list(tmp_path, row, wanted):
     )
     if wanted is None:
         with pytest.raises(ModelError, match="row 3"):
-            videos.read(tmp_path)
+            layouts.read_list(tmp_path)
         return
-    found = videos.read(tmp_path)[1]
+    found = layouts.read_list(tmp_path)[1]
     assert (found.name, found.split, found.category, found.intervals, found.frames) == wanted
-    videos.write(tmp_path, videos.read(tmp_path))
-    assert videos.read(tmp_path)[1] == found
+    layouts.write_list(tmp_path, layouts.read_list(tmp_path))
+    assert layouts.read_list(tmp_path)[1] == found
 
 
 def test_a_list_that_names_nothing_or_one_video_twice_is_refused(tmp_path):
@@ -369,23 +369,23 @@ def test_a_list_that_names_nothing_or_one_video_twice_is_refused(tmp_path):
     for rows in ("", "a.mp4,train,normal,,\na.avi,train,normal,,\n"):
         (tmp_path / "videos.csv").write_text(head + rows)
         with pytest.raises(ModelError, match="E-ANOMALY-8"):
-            videos.read(tmp_path)
+            layouts.read_list(tmp_path)
 
 
 def repeated(root):
     (root / "videos.csv").write_text("video,split,category\n" + "a.mp4,train,normal\n" * 2)
-    return videos.read(root)
+    return layouts.read_list(root)
 
 
 def empty(root):
     (root / "videos.csv").write_text("video,split,category\n")
-    return videos.read(root)
+    return layouts.read_list(root)
 
 
 @pytest.mark.parametrize(
     ("reading", "name", "said"),
     [
-        (videos.read, "videos.csv", "No such file"),
+        (layouts.read_list, "videos.csv", "No such file"),
         (empty, "videos.csv", "it names no video"),
         (repeated, "videos.csv", "a stands there twice"),
         (lambda root: layouts._lines(root / "none.txt"), "none.txt", "No such file"),
@@ -423,15 +423,15 @@ def test_a_list_of_videos_that_are_not_there_finds_none(tmp_path):
 )
 def test_intervals_are_written_as_start_and_end(tmp_path, words, spans):
     if spans is not None:
-        assert videos.spans(words, tmp_path, 7) == spans
+        assert layouts.spans(words, tmp_path, 7) == spans
         return
     with pytest.raises(ModelError, match=r", row 7 .*is no interval START-END"):
-        videos.spans(words, tmp_path, 7)
+        layouts.spans(words, tmp_path, 7)
 
 
 def test_a_list_may_lack_columns_and_endings(tmp_path):
     (tmp_path / "videos.csv").write_text("video,split,category\npictures.d,test,fall\nx/b.MP4,train,normal\n")
-    first, second = videos.read(tmp_path)
+    first, second = layouts.read_list(tmp_path)
     assert (first.name, first.intervals, first.frames, first.anomalous) == ("pictures.d", None, None, True)
     assert (second.name, second.intervals, second.path) == ("x/b", (), tmp_path / "x/b.MP4")
     assert not second.anomalous

@@ -10,8 +10,8 @@ import films
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.wings.anomaly import pretext
+from edgescope.wings.anomaly.layouts import Video
 from edgescope.wings.anomaly.preparation import Preparation
-from edgescope.wings.anomaly.videos import Video
 
 PREPARED = Preparation("motion", 16, 1, (16, 16), (16, 16), (0.0,) * 3, (1.0,) * 3, 512)
 

@@ -27,8 +27,8 @@ from edgescope.wings.anomaly.features import (
     entries,
     read_features,
 )
+from edgescope.wings.anomaly.layouts import Video
 from edgescope.wings.anomaly.preparation import PICTURES, Preparation, Read, decoded, reason
-from edgescope.wings.anomaly.videos import Video
 
 VERSION = 1  # raise this when decoding or preparing changes
 AHEAD = 4

@@ -22,8 +22,8 @@ from edgescope.errors import ModelError, StoreError
 from edgescope.models import zoo
 from edgescope.records import Json, Scalar
 from edgescope.registry import BACKENDS, home, load
+from edgescope.wings.anomaly.layouts import NORMAL, Span
 from edgescope.wings.anomaly.preparation import Frames, Preparation
-from edgescope.wings.anomaly.videos import NORMAL, Span
 
 Features = NDArray[np.float32]
 """(snippets, crops, width)."""

@@ -28,8 +28,7 @@ from edgescope import cache
 from edgescope.errors import UsageError
 from edgescope.models.image.photos import located
 from edgescope.registry import SOURCES, VIDEO, load, need
-from edgescope.wings.anomaly import videos as listed
-from edgescope.wings.anomaly.videos import NORMAL, SPLITS, Video
+from edgescope.wings.anomaly.layouts import NORMAL, SPLITS, Video, write_list
 
 KINDS = ("speed", "reversal", "freeze", "object", "darkness")
 FILMS = ("bikes.mp4", "bigbuckbunny.mp4", "carphone_pristine.mp4")
@@ -83,7 +82,7 @@ def generate(
         for video in pool.map(make, enumerate(_plan(clips, kinds))):
             made.append(video)
             tell(len(made), clips)
-    listed.write(root, made)
+    write_list(root, made)
     return GeneratedSet(root, tuple(made))
 
 

@@ -1,5 +1,6 @@
-"""How published data sets lay out their videos and labels: one function a layout, from a folder to its videos.
+"""Sets of videos with their labels: our own list file, and how published sets are laid out, one function a layout.
 
+    list             videos.csv in the folder of the set, with the columns below
     folders          ROOT/normal/*.mp4 and ROOT/KIND/*.mp4, below ROOT/train, validation (or val), test or not;
                      labels.csv of video,start,end gives frame labels
     ucf_crime        Anomaly_Train.txt and the temporal annotation, of the authors or with frame counts (UR-DMU)
@@ -10,24 +11,32 @@
 
 A set without a validation split lends a fifth of its training videos to it, the same ones every time. The test split is
 never touched. A listed video that is not there is left out, and reported.
+
+    video,split,category,intervals,frames
+    train/clip_007.mp4,train,normal,,96
+    test/clip_031.mp4,test,freeze,32-64;80-90,96
+
+split is train, validation or test; category is normal or the kind of anomaly. intervals are frames [start, end) that
+are anomalous; empty in an anomalous row means that only the label of the whole video is known. frames, if given, is
+checked against what is decoded. Training reads the category alone (weak labels), evaluation the intervals.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
+import io
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from edgescope import foreign
-from edgescope.errors import Message, UsageError, closest_name
-from edgescope.wings.anomaly import videos as listed
-from edgescope.wings.anomaly.videos import NORMAL, SPLITS, SUFFIXES, Span, Video, by_hash, checked, wrong
+from edgescope import cache, foreign
+from edgescope.errors import Message, ModelError, UsageError, closest_name
 
 VALIDATION = 0.2
 
@@ -97,7 +106,7 @@ def _recognised(root: Path) -> tuple[str, str]:
 
     UsageError where there are label files of two layouts.
     """
-    if (root / listed.LIST).exists():
+    if (root / LIST).exists():
         return "list", ""
     paths = {name: [_first(root, pattern) for pattern in patterns] for name, patterns in MARKS.items()}
     found = {name: str(p[0].relative_to(root)) for name, p in paths.items() if p[0] and None not in p}
@@ -127,6 +136,134 @@ def _with_validation(videos: Sequence[Video]) -> Iterator[Video]:
 
 
 # -- one function a layout -----------------------------------------------------------------------------------------
+
+
+# -- our own list file
+
+LIST = "videos.csv"
+SPLITS = ("train", "validation", "test")
+NORMAL = "normal"
+SUFFIXES = (".mp4", ".avi", ".mkv", ".mov", ".mpg", ".mpeg", ".webm", ".ts")
+LISTED = ("video", "split", "category", "intervals", "frames")
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Video:
+    """One video of a set."""
+
+    name: str
+    """Its path within the set, without the ending."""
+    path: Path
+    """A video file, or a folder of pictures."""
+    split: str
+    category: str
+    intervals: tuple[Span, ...] | None = ()
+    """Anomalous frames [start, end); None: only the label of the whole is known."""
+    frames: int | None = None
+    """The number of frames that the labels state, or None."""
+
+    @property
+    def anomalous(self) -> bool:
+        """Return whether it holds an anomaly."""
+        return self.category != NORMAL
+
+
+def read_list(root: Path) -> list[Video]:
+    """Return the videos of ROOT/videos.csv; ModelError names a row that cannot be used."""
+    path = root / LIST
+    try:
+        rows = list(csv.DictReader(foreign.read(path).splitlines()))
+    except (OSError, csv.Error) as error:
+        raise wrong(path, 0, str(error)) from error
+    found = []
+    for number, row in enumerate(rows, start=2):
+        if not row.get("video") or not row.get("split") or not row.get("category"):
+            raise wrong(path, number, f"its columns are {', '.join(LISTED)}")
+        found.append(_listed_video(root, path, number, row))
+    return checked(path, found)
+
+
+def _listed_video(root: Path, path: Path, number: int, row: dict[str, str]) -> Video:
+    if row["split"] not in SPLITS:
+        raise wrong(path, number, f"split is {row['split']!r} and must be one of {', '.join(SPLITS)}")
+    file, stated = root / row["video"], (row.get("frames") or "").strip()
+    if stated and not stated.isdigit():
+        raise wrong(path, number, f"frames is {stated!r}")
+    intervals = spans(row.get("intervals") or "", path, number)
+    category = row["category"]
+    if category == NORMAL and intervals:
+        raise wrong(path, number, "a normal video has anomalous frames")
+    return Video(
+        name=str(Path(row["video"]).with_suffix("")) if file.suffix.lower() in SUFFIXES else row["video"],
+        path=file,
+        split=row["split"],
+        category=category,
+        intervals=intervals if intervals or category == NORMAL else None,
+        frames=int(stated) if stated else None,
+    )
+
+
+def spans(words: str, path: Path, number: int) -> tuple[Span, ...]:
+    """Return the intervals of `32-64;80-90`; ModelError names the row if they are none."""
+    found = []
+    for part in filter(None, (piece.strip() for piece in words.split(";"))):
+        start, dash, end = part.partition("-")
+        if not (dash and start.strip().isdigit() and end.strip().isdigit() and int(start) < int(end)):
+            raise wrong(path, number, f"{part!r} is no interval START-END")
+        found.append((int(start), int(end)))
+    return tuple(found)
+
+
+def write_list(root: Path, videos: Iterable[Video]) -> Path:
+    """Write ROOT/videos.csv, completely or not at all; return its path."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(LISTED)
+    for video in videos:
+        intervals = ";".join(f"{start}-{end}" for start, end in video.intervals or ())
+        place = video.path.relative_to(root).as_posix()
+        rows.writerow([place, video.split, video.category, intervals, video.frames or ""])
+    with cache.writing(root / LIST) as temporary:
+        temporary.write_text(out.getvalue(), encoding="utf-8")
+    return root / LIST
+
+
+def checked(path: Path, videos: Sequence[Video]) -> list[Video]:
+    """Return the videos; ModelError if there is none, or two have one name."""
+    if not videos:
+        raise wrong(path, 0, "it names no video")
+    seen: set[str] = set()
+    for video in videos:
+        if video.name in seen:
+            raise wrong(path, 0, f"{video.name} stands there twice")
+        seen.add(video.name)
+    return list(videos)
+
+
+def by_hash(names: Sequence[str], shares: Sequence[float] = (0.6, 0.2, 0.2)) -> dict[str, str]:
+    """Return a split for each name, in these shares, in the order of the names' hashes; no seed is involved."""
+    ordered = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
+    first, second = round(shares[0] * len(ordered)), round((shares[0] + shares[1]) * len(ordered))
+    return {
+        name: SPLITS[0] if place < first else SPLITS[1] if place < second else SPLITS[2]
+        for place, name in enumerate(ordered)
+    }
+
+
+def wrong(path: Path, number: int, what: str) -> ModelError:
+    """Return the error for a label file that cannot be used."""
+    row = f", row {number}" if number else ""
+    return ModelError(
+        "E-ANOMALY-8",
+        f"the labels in {path}{row} cannot be used",
+        evidence=what,
+        effect="Nothing was read",
+        fix="mend the file; `edgescope docs anomaly` shows its form",
+    )
+
+
+# -- published layouts
 
 
 def folders(root: Path) -> list[Video]:
@@ -292,7 +429,7 @@ MARKS: Mapping[str, tuple[str, ...]] = {
 }
 """The files by which a layout is recognised, all of them."""
 LAYOUTS: Mapping[str, Callable[[Path], list[Video]]] = {
-    "list": listed.read,
+    "list": read_list,
     "folders": folders,
     "ucf_crime": ucf_crime,
     "uit_vnanomaly": ucf_crime,

@@ -30,8 +30,8 @@ from edgescope import cache, fit
 from edgescope.errors import EdgescopeError, UsageError
 from edgescope.fit import Task
 from edgescope.models import zoo
+from edgescope.wings.anomaly.layouts import NORMAL, Video
 from edgescope.wings.anomaly.preparation import Preparation, Read, decoded, preparation
-from edgescope.wings.anomaly.videos import NORMAL, Video
 
 TASKS = ("frozen", "fast", "backward", "light", "pasted")
 FASTEST = 3

@@ -1,4 +1,4 @@
-"""What profilers print: the CSVs of `nsys stats`, Nsight Compute's CSV of metrics per kernel, and text of `perf script`.
+"""What profilers print: the CSVs of `nsys stats`, Nsight Compute's CSV of metrics per kernel, text of `perf script`.
 
 Numbers stand in the CSVs, which hold no times of day, as programs print them for a reader: `1,234.5`, `1.234,5`,
 `1 234,5`, `1'234.5`; the whole file tells which. One text may be ambiguous (`1.234` is a thousand and some, or one and
