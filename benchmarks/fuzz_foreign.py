@@ -47,7 +47,7 @@ from PIL import Image
 
 from edgescope.errors import EdgescopeError, UsageError
 from edgescope.tracing import read
-from edgescope.wings.datasets import listed
+from edgescope.wings import datasets
 from edgescope.wings.energy import meter_log
 
 
@@ -107,7 +107,7 @@ def coco_attempt(rng: random.Random, folder: Path) -> Told:
     path = folder / "a.json"
     path.write_bytes(text.encode(rng.choice(("utf-8", "utf-8-sig", "utf-16")), "surrogatepass"))
     _files(folder)
-    found = listed.read_coco(str(path))
+    found = datasets.read_coco(str(path))
     got = sorted(tuple(box[:5]) for record in found.records for box in record.boxes.tolist())
     for corners in sound:
         assert corners in got, f"{corners} is not among {got[:5]}"
@@ -161,7 +161,7 @@ def csv_attempt(rng: random.Random, folder: Path) -> Told:
     path = folder / "a.csv"
     path.write_bytes(text.encode(rng.choice(("utf-8", "utf-8-sig", "utf-16", "utf-32")), "surrogatepass"))
     try:
-        found = listed.read_csv(str(path))
+        found = datasets.read_csv(str(path))
     except UsageError:
         assert damaged, f"a sound table was refused: {text[:200]!r}"
         raise

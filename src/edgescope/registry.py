@@ -516,15 +516,15 @@ DATA = Family(
         "folder": Entry(
             "edgescope.data.opening:read_folder", summary="a folder of images, whose sub-folders are classes"
         ),
-        "csv": Entry("edgescope.wings.datasets.listed:read_csv", summary="a .csv of file,label"),
+        "csv": Entry("edgescope.wings.datasets:read_csv", summary="a .csv of file,label"),
         "coco": Entry(
-            "edgescope.wings.datasets.listed:read_coco",
+            "edgescope.wings.datasets:read_coco",
             summary="COCO annotations (.json) beside their images",
         ),
         "npz": Entry("edgescope.data.opening:read_npz", summary="a .npz of arrays by input name, and labels"),
-        "npy": Entry("edgescope.wings.datasets.arrays:read_npy", summary="a folder of .npy files"),
+        "npy": Entry("edgescope.wings.datasets:read_npy", summary="a folder of .npy files"),
         "datasets": Entry(
-            "edgescope.wings.datasets.arrays:read_hugging_face",
+            "edgescope.wings.datasets:read_hugging_face",
             "pip install 'edgescope[datasets]'",
             "a folder that Hugging Face's datasets saved",
         ),

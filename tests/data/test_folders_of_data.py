@@ -12,7 +12,7 @@ from PIL import Image
 
 from edgescope.data import opening
 from edgescope.errors import UsageError
-from edgescope.wings.datasets import arrays
+from edgescope.wings import datasets
 
 
 def touched(root, *names):
@@ -69,7 +69,7 @@ def save_arrays(root, **files):
 
 
 def test_each_array_is_a_sample_of_its_folders_class(tmp_path):
-    found = arrays.read_npy(save_arrays(tmp_path, cat__a=[1, 2], cat__b=[3, 4], dog__c=[5, 6]))
+    found = datasets.read_npy(save_arrays(tmp_path, cat__a=[1, 2], cat__b=[3, 4], dog__c=[5, 6]))
     assert [(r.name, r.label) for r in found.records] == [
         ("cat/a.npy", "cat"),
         ("cat/b.npy", "cat"),
@@ -79,7 +79,7 @@ def test_each_array_is_a_sample_of_its_folders_class(tmp_path):
 
 
 def test_folders_that_hold_the_same_names_are_samples_of_several_inputs(tmp_path):
-    found = arrays.read_npy(save_arrays(tmp_path, s1__ids=[1], s1__mask=[2], s0__ids=[3], s0__mask=[4]))
+    found = datasets.read_npy(save_arrays(tmp_path, s1__ids=[1], s1__mask=[2], s0__ids=[3], s0__mask=[4]))
     assert [r.name for r in found.records] == ["s0", "s1"] and found.classes == ()
     assert {k: v.tolist() for k, v in found.records[0].load().items()} == {"ids": [3], "mask": [4]}
     assert found.records[0].content() != found.records[1].content()
@@ -96,7 +96,7 @@ def test_folders_that_hold_the_same_names_are_samples_of_several_inputs(tmp_path
     ids=["one name", "one folder", "other names", "beside them"],
 )
 def test_other_folders_of_arrays_are_classes(tmp_path, files):
-    found = arrays.read_npy(save_arrays(tmp_path, **files))
+    found = datasets.read_npy(save_arrays(tmp_path, **files))
     assert len(found.records) == len(files) and all(r.name.endswith(".npy") for r in found.records)
 
 
@@ -131,8 +131,8 @@ def saved(tmp_path, monkeypatch):
             "pyarrow.ipc:open_stream": lambda source: SimpleNamespace(read_all=lambda: table),
             "PIL.Image:open": Image.open,
         }
-        monkeypatch.setattr(arrays, "need", lambda target, *_: found[target])
-        return arrays.read_hugging_face(str(tmp_path))
+        monkeypatch.setattr(datasets, "need", lambda target, *_: found[target])
+        return datasets.read_hugging_face(str(tmp_path))
 
     return written
 

@@ -15,7 +15,7 @@ COUNTS_UP = {
     ),
     *(
         "wings.trace.program.Seen",
-        "wings.datasets.listed._Annotations",
+        "wings.datasets._Annotations",
         "wings.doctor.report.WatchedSource",
         "wings.studies.anomaly_detection.study.Cell",
     ),

@@ -7,7 +7,7 @@ import pytest
 
 from edgescope.errors import UsageError
 from edgescope.verify.measures import CROWD, IGNORED, JUDGED
-from edgescope.wings.datasets import listed
+from edgescope.wings import datasets
 
 KINDS = [{"id": 3, "name": "cat"}, {"id": 7, "name": "dog"}]
 
@@ -35,7 +35,7 @@ def read(tmp_path):
     def reading(boxes, kinds=KINDS, pictures=None, name="a.json"):
         about = {"images": images("a.png", "b.png") if pictures is None else pictures}
         (tmp_path / name).write_text(json.dumps(about | {"annotations": boxes, "categories": kinds}))
-        return listed.read_coco(str(tmp_path / name))
+        return datasets.read_coco(str(tmp_path / name))
 
     return reading
 
@@ -138,7 +138,7 @@ def test_annotations_of_which_none_can_be_used(read):
     ],
 )
 def test_a_box_is_drawn_around_polygons_where_there_is_none(read, given, corners):
-    assert listed._around(given) == corners
+    assert datasets._around(given) == corners
     row = {"image_id": 2, "category_id": 7, "segmentation": given}
     found = read([box(), row])
     if corners:
@@ -164,7 +164,7 @@ def test_a_box_is_drawn_around_polygons_where_there_is_none(read, given, corners
     ],
 )
 def test_numbers_are_finite_however_they_are_written(given, count, numbers):
-    assert listed._numbers(given, count) == numbers
+    assert datasets._numbers(given, count) == numbers
 
 
 def test_classes_are_numbered_by_their_ids_numbers_before_words(read):
@@ -179,7 +179,7 @@ def test_classes_are_numbered_by_their_ids_numbers_before_words(read):
     [(3, 3), (3.0, 3), ("03", 3), ("x", "x"), (2.5, 2.5), (True, None), (None, None), ([3], None)],
 )
 def test_ids_are_the_same_however_they_are_written(key, found):
-    assert listed._key(key) == found and isinstance(listed._key(key), type(found))
+    assert datasets._key(key) == found and isinstance(datasets._key(key), type(found))
 
 
 @pytest.mark.parametrize(
@@ -244,15 +244,15 @@ def test_images_are_found_beside_the_annotations(tmp_path, place):
     name = "two.json" if place == "../two" else "instances_one.json"
     about = {"images": images("c.png", "d.png"), "annotations": [box()], "categories": KINDS}
     (home / name).write_text(json.dumps(about))
-    assert [r.name for r in listed.read_coco(str(home / name)).records] == ["c.png", "d.png"]
+    assert [r.name for r in datasets.read_coco(str(home / name)).records] == ["c.png", "d.png"]
 
 
 def test_the_folder_with_most_images_is_theirs(tmp_path):
     files(tmp_path, "c.png")
     files(tmp_path / "images", "c.png", "d.png")
-    assert listed._root(tmp_path / "a.json", ["c.png", "d.png"]) == tmp_path / "images"
+    assert datasets._root(tmp_path / "a.json", ["c.png", "d.png"]) == tmp_path / "images"
     files(tmp_path / "val2017", "c.png", "d.png")
-    assert listed._root(tmp_path / "a.json", ["c.png", "d.png"]) == tmp_path / "images"
+    assert datasets._root(tmp_path / "a.json", ["c.png", "d.png"]) == tmp_path / "images"
 
 
 @pytest.mark.parametrize(
@@ -262,10 +262,10 @@ def test_half_of_the_images_have_to_be_there(tmp_path, there, wanted, found):
     files(tmp_path / "images", *(f"{i}.png" for i in range(there)))
     names = [f"{i}.png" for i in range(wanted)]
     if found:
-        assert listed._root(tmp_path / "a.json", names) == tmp_path / "images"
+        assert datasets._root(tmp_path / "a.json", names) == tmp_path / "images"
         return
     with pytest.raises(UsageError) as caught:
-        listed._root(tmp_path / "a.json", names)
+        datasets._root(tmp_path / "a.json", names)
     best = tmp_path / "images" if there else tmp_path
     first, second = (p for p in (tmp_path, tmp_path / "images", tmp_path / "train2017") if p != best)
     said = f"{there} of {wanted} images found in {best}, fewer in {first}, {second} ..."
@@ -289,7 +289,7 @@ def test_half_of_the_images_have_to_be_there(tmp_path, there, wanted, found):
 )
 def test_what_is_no_coco_is_told_why(tmp_path, text, evidence):
     (tmp_path / "a.json").write_text(text)
-    assert refused(listed.read_coco, str(tmp_path / "a.json")) == ("E-DATASET-10", evidence)
+    assert refused(datasets.read_coco, str(tmp_path / "a.json")) == ("E-DATASET-10", evidence)
 
 
 def test_a_category_listed_twice_alike_is_one(read):
@@ -299,17 +299,17 @@ def test_a_category_listed_twice_alike_is_one(read):
 @pytest.mark.parametrize("text", ["{" + "x" * 400, "[" * 100_000])
 def test_what_is_no_json_is_told_in_short(tmp_path, text):
     (tmp_path / "a.json").write_text(text)
-    code, evidence = refused(listed.read_coco, str(tmp_path / "a.json"))
+    code, evidence = refused(datasets.read_coco, str(tmp_path / "a.json"))
     assert code == "E-DATASET-10" and evidence.startswith(("JSONDecodeError: ", "RecursionError: "))
-    assert refused(listed.read_coco, str(tmp_path / "none.json"))[1].startswith("FileNotFoundError: ")
+    assert refused(datasets.read_coco, str(tmp_path / "none.json"))[1].startswith("FileNotFoundError: ")
 
 
 def test_long_evidence_is_cut(tmp_path, monkeypatch):
     (tmp_path / "a.json").write_text(json.dumps({"categories": [{"name": "x" * 400}], "images": []}))
-    assert len(refused(listed.read_coco, str(tmp_path / "a.json"))[1]) == 200
+    assert len(refused(datasets.read_coco, str(tmp_path / "a.json"))[1]) == 200
 
     def fails(path):
         raise ValueError("x" * 400)
 
-    monkeypatch.setattr(listed.foreign, "read", fails)
-    assert len(refused(listed.read_coco, str(tmp_path / "a.json"))[1]) == 200
+    monkeypatch.setattr(datasets.foreign, "read", fails)
+    assert len(refused(datasets.read_coco, str(tmp_path / "a.json"))[1]) == 200

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from edgescope.errors import UsageError
-from edgescope.wings.datasets import listed
+from edgescope.wings import datasets
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def read(tmp_path):
 
     def reading(text, name="a.csv"):
         (tmp_path / name).write_text(text)
-        return listed.read_csv(str(tmp_path / name))
+        return datasets.read_csv(str(tmp_path / name))
 
     return reading
 
@@ -48,9 +48,9 @@ def test_a_separator_within_names_of_classes_is_none(read):
 def test_the_first_forty_lines_show_the_separator(read):
     """After them lines that a comma would split stand for nothing."""
     lines = ["0.png,1"] * 20 + ["none.png;1"] * 20 + ["1.png;2"] * 50
-    assert listed._hits(read.__closure__[0].cell_contents, [line.split(",") for line in lines]) == 20
+    assert datasets._hits(read.__closure__[0].cell_contents, [line.split(",") for line in lines]) == 20
     wide = [line.split(";") for line in ["none.png;1"] * 39 + ["1.png;2"] * 5]
-    assert listed._hits(read.__closure__[0].cell_contents, wide) == 1
+    assert datasets._hits(read.__closure__[0].cell_contents, wide) == 1
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_map_of_classes_is_palette_or_grey(tmp_path):
     colour = Image.fromarray(np.array([[[9, 9, 9], [5, 5, 5]]], np.uint8))
     for image, wanted in ((palette, [[3, 1]]), (deep, [[300, 7]]), (colour, [[9, 5]])):
         image.save(tmp_path / "m.png")
-        assert listed.class_map(tmp_path / "m.png").tolist() == wanted
+        assert datasets.class_map(tmp_path / "m.png").tolist() == wanted
 
 
 @pytest.mark.parametrize("error", [OSError("x" * 400), csv_.Error("x" * 400)])
@@ -234,8 +234,8 @@ def test_what_cannot_be_read_as_a_table(read, tmp_path, monkeypatch, error):
     def fails(path):
         raise error
 
-    monkeypatch.setattr(listed.foreign, "read", fails)
-    code, evidence = refused(listed.read_csv, str(tmp_path / "a.csv"))
+    monkeypatch.setattr(datasets.foreign, "read", fails)
+    code, evidence = refused(datasets.read_csv, str(tmp_path / "a.csv"))
     assert code == "E-DATASET-17" and len(evidence) == 200
     assert evidence.startswith(f"{type(error).__name__}: x")
 

@@ -1,4 +1,4 @@
-"""Data sets that a file lists: a .csv of files and labels, or COCO annotations; the files lie beside it.
+"""Data sets as others keep them: a .csv of files and labels, COCO annotations, a folder of .npy files, saved rows.
 
 A .csv has `file,label` a line, with or without a heading. A label is a number, a class's name, or an image of class
 numbers (a mask) for segmentation; none means no label. A heading says by its words which columns are meant; without
@@ -9,18 +9,26 @@ COCO annotations are a .json with images, annotations and categories. Classes ar
 their ids, as most detectors give them. Crowds and regions marked as ignored or difficult are kept as regions where
 nothing is judged. Whatever finds no partner (a box of a category or an image that is not listed) is left out, counted
 and named.
+
+Each .npy is one sample without the batch axis; sub-folders are classes, as of images. For a network with several inputs
+each sample is a folder: `0001/ids.npy`, `0001/mask.npy`, named as the inputs are.
+
+Rows that Hugging Face's `datasets` saved (save_to_disk) are read with pyarrow as they are asked for. Columns `label`,
+`labels` or `fine_label` are the labels, and a ClassLabel's names their names; images decode from their bytes. Other
+columns are arrays by input name.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,9 +38,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import cache, foreign
-from edgescope.data.base import Found, Record
+from edgescope.data.base import Found, Label, Record
 from edgescope.data.opening import IMAGES, image, opened, rules
 from edgescope.errors import UsageError, closest_name
+from edgescope.records import digest
+from edgescope.registry import need
 from edgescope.units import counted
 from edgescope.verify.measures import CROWD, IGNORED, JUDGED
 
@@ -450,3 +460,104 @@ def _none(path: Path, why: str) -> UsageError:
         effect="Nothing was measured",
         fix="give a .json with images, annotations (bbox, category_id) and categories",
     )
+
+
+# -- arrays
+
+ARRAYS = (".npy",)
+
+
+def read_npy(name: str) -> Found:
+    """Return the samples under a folder of .npy files."""
+    root = Path(name)
+    by_folder = {p: foreign.inside(p, ARRAYS) for p in {p.parent for p in foreign.files(root, ARRAYS)}}
+    same = {tuple(sorted(p.name for p in files)) for files in by_folder.values()}
+    if root not in by_folder and len(by_folder) > 1 and len(same) == 1 and len(next(iter(same))) > 1:
+        return Found([_several_arrays(p, by_folder[p], root) for p in sorted(by_folder)], (), (), rules(root))
+    place = foreign.find(root, ARRAYS)
+    files = foreign.files(place.top, ARRAYS)
+    known = place.classes(root, {place.kind(path) for path in files} - {""})
+    records = [_one_array(path, root, known.label(place.kind(path))) for path in files]
+    return Found(records, known.names, (*place.notes, *known.notes), rules(place.top) or rules(root))
+
+
+def _several_arrays(folder: Path, paths: list[Path], root: Path) -> Record:
+    files = {path.stem: path for path in sorted(paths)}
+    return Record(
+        str(folder.relative_to(root)), partial(_content_of, list(files.values())), partial(_all_arrays, files)
+    )
+
+
+def _content_of(files: list[Path]) -> str:
+    return digest([cache.content(path) for path in files])
+
+
+def _all_arrays(files: Mapping[str, Path]) -> dict[str, NDArray[Any]]:
+    return {name: np.load(path, allow_pickle=False) for name, path in files.items()}
+
+
+def _one_array(path: Path, root: Path, label: Label) -> Record:
+    load = partial(np.load, path, allow_pickle=False)
+    return Record(str(path.relative_to(root)), partial(cache.content, path), load, label)
+
+
+SAVED_LABELS = ("label", "labels", "fine_label")
+PYARROW = "pip install 'edgescope[datasets]'"
+
+
+def read_hugging_face(name: str) -> Found:
+    """Return the rows of a saved data set."""
+    root = Path(name)
+    state = json.loads((root / "state.json").read_text())
+    features = json.loads((root / "dataset_info.json").read_text()).get("features", {})
+    tables = [_saved_table(root / one["filename"]) for one in state["_data_files"]]
+    table = need("pyarrow:concat_tables", name, PYARROW)(tables)
+    if state.get("_indices_data_files"):
+        raise UsageError(
+            "E-DATASET-12",
+            f"{root.name} was saved with a selection of its rows beside it",
+            evidence="state.json names _indices_data_files",
+            effect="Rows that were left out would be read",
+            fix="save it again: dataset.flatten_indices().save_to_disk(FOLDER)",
+        )
+    label = next((key for key in SAVED_LABELS if key in table.column_names), "")
+    inputs = [key for key in table.column_names if key != label]
+    records = [_saved_record(table, i, inputs, label, root) for i in range(table.num_rows)]
+    classes = features.get(label, {}).get("names") or () if label else ()
+    return Found(records, tuple(classes))
+
+
+def _saved_table(path: Path) -> Any:
+    """Return the rows of an Arrow file, mapped into memory."""
+    source = need("pyarrow:memory_map", str(path), PYARROW)(str(path))
+    return need("pyarrow.ipc:open_stream", str(path), PYARROW)(source).read_all()
+
+
+def _saved_record(table: Any, i: int, inputs: list[str], label: str, root: Path) -> Record:
+    row: Callable[[], Mapping[str, Any]] = partial(_saved_row, table, i, inputs)
+    given = table[label][i].as_py() if label else None
+    load = partial(_saved_content, row, root)
+    return Record(
+        f"row {i}", partial(_saved_digest, row), load, given if isinstance(given, int | str) else None
+    )
+
+
+def _saved_row(table: Any, i: int, inputs: list[str]) -> dict[str, Any]:
+    return {key: table[key][i].as_py() for key in inputs}
+
+
+def _saved_digest(row: Callable[[], Mapping[str, Any]]) -> str:
+    return digest([hashlib.sha256(repr(value).encode()).hexdigest() for value in row().values()])
+
+
+def _saved_content(row: Callable[[], Mapping[str, Any]], root: Path) -> Any:
+    """Return a row's picture, or its arrays by name."""
+    values = row()
+    for value in values.values():
+        if isinstance(value, Mapping) and {"bytes", "path"} >= set(value):
+            if value.get("bytes"):
+                return need("PIL.Image:open", "the image reader", "pip install pillow")(
+                    io.BytesIO(value["bytes"])
+                )
+            return opened(root / value["path"])
+    return {key: np.asarray(value) for key, value in values.items() if not isinstance(value, str | None)}
