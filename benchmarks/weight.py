@@ -1,6 +1,7 @@
 """What edgescope itself weighs beside a bare script of the same work: memory, start, and the time of a whole call.
 
     python benchmarks/weight.py memory|start [--source OTHER_CHECKOUT] [--json FILE]
+    python benchmarks/weight.py workloads [--json FILE]
     python benchmarks/weight.py cells
     python benchmarks/weight.py against --source OTHER_CHECKOUT [--json FILE]
 
@@ -24,12 +25,15 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import facts
 
+from edgescope.models.image import photos
 from edgescope.stats import paired_log_ratio
+from edgescope.wings.video.pipeline import FILM
 
 ROUNDS, HZ = 5, 50.0
 MEMORY, IMPORT, HELP, PARENT_BYTES, CALL_S = 1.6, 1.3, 2.5, 40e6, 2.5
@@ -48,6 +52,40 @@ while time.monotonic() < until:
     session.run(None, batch)
     took.append(time.monotonic() - start)
 print(np.median(took))
+"""
+#: The same network over the frames of a film, one after another.
+BARE_VIDEO = """
+import sys, time
+import av, numpy as np, onnxruntime as ort
+session = ort.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+name, until = session.get_inputs()[0].name, time.monotonic() + float(sys.argv[2])
+mean, scale = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
+while time.monotonic() < until:
+    with av.open(sys.argv[3]) as film:
+        for frame in film.decode(video=0):
+            picture = frame.reformat(224, 224, "rgb24").to_ndarray().astype(np.float32) / 255
+            session.run(None, {name: np.ascontiguousarray(((picture - mean) / scale).transpose(2, 0, 1)[None])})
+            if time.monotonic() > until:
+                break
+"""
+#: LeNet-5 as in its paper's sizes, 32 pictures a step.
+BARE_TRAINING = """
+import sys, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+net = nn.Sequential(
+    nn.Conv2d(1, 6, 5, padding=2), nn.Tanh(), nn.AvgPool2d(2), nn.Conv2d(6, 16, 5), nn.Tanh(), nn.AvgPool2d(2),
+    nn.Flatten(), nn.Linear(400, 120), nn.Tanh(), nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10),
+)
+data = TensorDataset(torch.randn(1000, 1, 28, 28), torch.randint(0, 10, (1000,)))
+optimizer, until = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9), time.monotonic() + float(sys.argv[1])
+while time.monotonic() < until:
+    for images, labels in DataLoader(data, 32, shuffle=True):
+        loss = nn.functional.cross_entropy(net(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 """
 NULL = """
 import time
@@ -339,6 +377,52 @@ def _memory(source: Path, folder: Path, rounds: int) -> tuple[dict[str, Any], bo
     return figures, whole[0] <= MEMORY and figures["around_bytes"] <= PARENT_BYTES
 
 
+def workloads() -> int:
+    """Peak memory of a network of the zoo on a prepared cache, of video and of training, beside bare loops of the same.
+
+    The window lasts a second. Target: each at most 1.6 times its bare loop's peak; `window_ratio` leaves out the probes
+    of memory, whose walk is fixed by the size of this machine's last cache.
+    """
+    return _measured(workloads, _workloads, "weight/workloads")
+
+
+def _workloads(source: Path, folder: Path, rounds: int) -> tuple[dict[str, Any], bool]:
+    env, path, film = environment(source, folder), network(folder), photos.located(*FILM)
+    bench = python("-m", "edgescope", "bench")
+    second = ("--duration", "1s")
+    sides = {
+        "zoo": (
+            python("-c", BARE, str(path), "1"),
+            [*bench, "mobilenet_v2", "--backend", "onnxruntime", *second],
+        ),
+        "video": (
+            python("-c", BARE_VIDEO, str(path), "1", str(film)),
+            [*bench, str(path), "--workload", "video", "--preprocess", "imagenet", *second],
+        ),
+        "training": (
+            python("-c", BARE_TRAINING, "1"),
+            [*bench, "lenet5", "--workload", "training", "--batch", "32", *second],
+        ),
+    }
+    figures: dict[str, Any] = {}
+    for name, (bare, ours) in sides.items():
+        arms = {
+            "bare": partial(watched, bare, env, folder),
+            "bench": partial(watched, ours, env, folder),
+        }
+        found = in_turns(arms, rounds)
+        held = median(found["bare"], "peak")
+        figures[name] = {
+            "bare_peak_bytes": held,
+            "peak_ratio": ratio(found["bench"], found["bare"], "peak"),
+            "window_ratio": median(found["bench"], "phases", "window") / held,
+            "phases_bytes": {
+                phase: median(found["bench"], "phases", phase) for phase in found["bench"][0]["phases"]
+            },
+        }
+    return figures, all(one["peak_ratio"][0] <= MEMORY for one in figures.values())
+
+
 def start() -> int:
     """Seconds of `import edgescope; edgescope.run` beside `import numpy`, of a first null trial, of --help.
 
@@ -500,4 +584,4 @@ def _measured(command: Callable[[], int], run: Callable[..., tuple[dict[str, Any
 
 
 if __name__ == "__main__":
-    facts.chosen(memory, start, cells, against)
+    facts.chosen(memory, workloads, start, cells, against)

@@ -50,8 +50,8 @@ def test_a_published_page_or_print_is_cited():
     assert [name for name in others if f"published/{name})" not in told] == []
 
 
-LATER = ("weight", "rtx_builds")
-"""A claim that none of the forty scripts could show brought one: what a run weighs, what a real TensorRT builds."""
+LATER = ("weight", "rtx_builds", "tracing")
+"""Claims that none of the forty scripts could show: what a run weighs, what a real TensorRT builds, what a tracer costs."""
 
 
 def test_files_and_scripts_stay_few():

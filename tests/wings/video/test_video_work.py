@@ -222,7 +222,7 @@ def test_a_stage_of_ones_own_takes_part(trial, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "darken.py").write_text(
-        "def darken(item):\n    for frame in item.frames:\n        frames.image = frames.image // 2\n"
+        "def darken(item):\n    for frame in item.frames:\n        frame.image = frame.image // 2\n"
     )
     (tmp_path / "dark.toml").write_text(
         "".join(
