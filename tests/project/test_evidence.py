@@ -51,7 +51,7 @@ def test_a_published_page_or_print_is_cited():
 
 
 LATER = ("weight", "rtx_builds", "tracing")
-"""Claims that none of the forty scripts could show: what a run weighs, what a real TensorRT builds, what a tracer costs."""
+"""Claims that none of the forty could show: what a run weighs, what a real TensorRT builds, what a tracer costs."""
 
 
 def test_files_and_scripts_stay_few():
