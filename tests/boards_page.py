@@ -1,5 +1,7 @@
 """The tables of docs/reference/boards.md, written from boards.toml: board, metric, source, scope, how verified.
 
+And what was verified where, from the files that `edgescope verify-board` wrote (published/boards).
+
 python tests/boards_page.py docs/reference/boards.md      # rewrites the text between the two marks
 """
 
@@ -12,9 +14,15 @@ from pathlib import Path
 from edgescope.wings.jetson import boards
 from edgescope.wings.jetson.boards import SUM, Board, Rail
 from edgescope.wings.jetson.rails import CHIPS
+from edgescope.wings.verify_board import board_file, where
 
 BEGIN = "<!-- written by: python tests/boards_page.py docs/reference/boards.md -->"
 END = "<!-- end of what is written from boards.toml -->"
+BEGIN_WHERE = (
+    "<!-- written from published/boards by: python tests/boards_page.py docs/reference/boards.md -->"
+)
+END_WHERE = "<!-- end of what is written from published/boards -->"
+FILES = Path(__file__).parents[1] / "published/boards"
 
 
 def render() -> str:
@@ -41,7 +49,13 @@ def render() -> str:
 
 def updated(page: str) -> str:
     """Return the page with the current tables between the marks; ValueError if a mark is missing."""
-    return between(page, BEGIN, END, render())
+    return between(between(page, BEGIN, END, render()), BEGIN_WHERE, END_WHERE, verified())
+
+
+def verified(folder: Path = FILES) -> str:
+    """Return, as Markdown, what was verified on which board, from the files of that folder."""
+    files = {path.name: board_file.read(path) for path in sorted(folder.glob("*.json"))}
+    return "\n\n".join([where.jetsons(files.values()), _table(where.HEADS, where.where(files))])
 
 
 def between(page: str, begin: str, end: str, text: str) -> str:

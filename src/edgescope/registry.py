@@ -684,6 +684,11 @@ VERBS = Family(
             "edgescope.wings.record.cli",
             summary="record this machine's sensors into one file that any machine can replay",
         ),
+        "verify-board": Entry(
+            "edgescope.wings.verify_board.cli",
+            summary="check every path on a real board; writes one file to send",
+            functions=("edgescope.wings.verify_board.verb:verify_board",),
+        ),
         "docs": Entry(
             "edgescope.cli.docs",
             summary="print a page of the documentation, or what a message code means and what helps",

@@ -33,6 +33,7 @@ FOREIGN = (
         "wings/jetson/",
         "modes/",
         "wings/remote/",
+        "wings/verify_board/",
     ),
     *("cli/completion", "wings/optimize/standalone", "process/", "telemetry/sampler"),
     *("isolate/persistent", "isolate/fresh", "isolate/forks", "isolate/worker"),

@@ -21,7 +21,7 @@ from edgescope.errors import StoreError, UsageError
 from edgescope.records import Machine, Trial
 from edgescope.store.results import Store
 from edgescope.wings.jetson.soc import process_bytes
-from edgescope.wings.record import capture
+from edgescope.wings.record import capture, nameless
 from edgescope.wings.record import capture as recorder
 from edgescope.wings.record.capture import Plan
 from fake_board import board, write
@@ -307,7 +307,7 @@ def test_what_names_an_owner_is_left_out_at_any_depth():
         **{name: "kept" for name in ("environments", "command_line", "digit")},
     }
     out = {"absent": "left out of the recording"}
-    assert recorder._without(facts) == {
+    assert nameless._without(facts) == {
         "cpus": [{"serial": out, "model": "Orin"}, ["x", 2]],
         "network": {"hostname": out, "mac_address": out, "speed": 1},
         **{name: out for name in ("environment", "command", "git", "board_uuid", "serial_number")},

@@ -18,18 +18,17 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from edgescope.devices import recording, replay
 from edgescope.devices.kernel_files import fact, is_absent, why
 from edgescope.devices.recording import MAX_ENTRIES, Entry, Frame, Recording
 from edgescope.errors import StoreError, UsageError
-from edgescope.records import Json, Machine, Result
 from edgescope.store import files
 from edgescope.store import results as store
+from edgescope.wings.record.nameless import nameless
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -165,10 +164,6 @@ def _nameless(line: str) -> str:
 # -- writing it to disk, with results that do not name their owner -----------------------------------------------
 
 MAX_SECONDS, MAX_HZ = 3600.0, 50.0
-_NAMING = re.compile(r"hostname|serial|uuid|mac_address|^environment$|^command$|^git$")
-"""Facts of a machine's state that name it or its owner, or show other activity."""
-_SERIAL_END = re.compile(r" #\w+$")
-"""The end of the serial number, which devices.cpu.facts appends to a Jetson's name."""
 
 
 def plan(output: str, seconds: float, hz: float, results: str | None) -> Plan:
@@ -233,27 +228,3 @@ def _add_results(root: Path, archive: zipfile.ZipFile) -> None:
                 archive.write(path, f"results/{bare.machine.id}/{bare.id}/{path.name}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def nameless(result: Result) -> Result:
-    """Return the result without host name, serial numbers, environment and command line.
-
-    Where the end of a serial number was part of the machine's name its id changes: two boards of one kind then
-    look like one machine.
-    """
-    where = result.machine
-    return replace(result, machine=Machine(_without(where.stable), _without(where.state)))
-
-
-def _without(value: Json) -> Any:
-    if isinstance(value, Mapping):
-        return {
-            key: _left_out() if _NAMING.search(str(key)) else _without(item) for key, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_without(item) for item in value]
-    return _SERIAL_END.sub("", value) if isinstance(value, str) else value
-
-
-def _left_out() -> dict[str, str]:
-    return {"absent": "left out of the recording"}
