@@ -60,7 +60,7 @@ class Entry:
     made_of: str = ""
     """For a workload: what a unit is made of: `phases` of a query, `parts` of a step, `stages` of a pipeline."""
     driver: str = "edgescope"
-    """For a scenario: `external` if another program makes the load."""
+    """For a scenario or a backend: `external` if another program makes the load."""
     functions: tuple[str, ...] = ()
     """For a verb: what it adds to Python, each a `module:name` that is then `edgescope.name`."""
     stamps: bool = False
@@ -287,6 +287,7 @@ BACKENDS = Family(
             "TensorRT through its trtexec program, which times itself",
             ("cuda",),
             about="edgescope.wings.tensorrt.about:AboutTensorRt",
+            driver="external",
         ),
         "ort_tensorrt": Entry(
             "edgescope.wings.tensorrt.ort_provider:OrtTensorrt",

@@ -7,6 +7,7 @@ import pytest
 
 from edgescope.bench import drivers, outcome
 from edgescope.bench.parts import HERE, program_of
+from edgescope.clock import MonotonicClock
 from edgescope.errors import Message, SettingError, UnsupportedError, UsageError
 from edgescope.modes import catalog
 from edgescope.records import (
@@ -152,9 +153,7 @@ def test_what_another_program_says_stands_beside_the_result(monkeypatch):
     monkeypatch.setattr(drivers, "scenario_of", scenario)
     monkeypatch.setattr(drivers, "open_work", work)
     for bare in (True, False):
-        run = drivers.InProcess(drivers.MonotonicClock()).measure(
-            result(trial), Watch({"null": NullDevice()}, 0)
-        )
+        run = drivers.InProcess(MonotonicClock()).measure(result(trial), Watch({"null": NullDevice()}, 0))
         assert run.driver == "external" and run.warnings == program.warnings()
         assert run.artifact["program"] == {"version": 5}
         assert program.asked == ([] if bare else ["a set"])

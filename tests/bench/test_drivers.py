@@ -6,15 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.backends.base import ProgramRun
 from edgescope.bench import drivers
-from edgescope.bench.drivers import InProcess, OwnLoop, drive, require
+from edgescope.bench.drivers import InProcess, drive, require
 from edgescope.bench.watch import Watch
-from edgescope.errors import Message, RanElsewhereError
-from edgescope.records import Absent, Effective, Machine, Measured, Spans, Trial, Verification
+from edgescope.errors import RanElsewhereError
+from edgescope.records import Effective, Machine, Measured, Spans, Trial, Verification
 from edgescope.workloads.base import OpenWorkload
 from fake_time import MS, FakeClock, FakeWork
-from making import queries, result
+from making import result
 
 TRIAL = Trial(model="null", backend="null", warmup=0, min_s=0.01, max_s=0.01)
 
@@ -143,38 +142,3 @@ def test_the_spans_of_a_breakdown_are_kept_with_their_metrics(driven):
 def test_threads_are_waited_for_only_where_several_queries_are_always_in_flight(driven, keys, waited):
     run, _ = driven(replace(TRIAL, **keys))
     assert ("interpreter_wait_s" in run.metrics) is waited
-
-
-def test_a_program_that_owns_its_loop_is_told_as_it_says(monkeypatch):
-    of = result()
-    made = ProgramRun(
-        queries=queries(),
-        window=of.window,
-        effective=of.effective,
-        answer=len,
-        facts={"load_s": Measured(2.0, "s"), "peak_rss_bytes": Measured(7.0, "bytes")},
-        notes={"version": "1"},
-        warnings=(Message("W-A-1", "a warning"),),
-    )
-    program = SimpleNamespace(
-        model=of.model,
-        artifact={"path": "x"},
-        drive=lambda: made,
-        verify=lambda driven, machine: (driven, machine),
-    )
-
-    @contextmanager
-    def watching(self):
-        yield
-
-    monkeypatch.setattr(Watch, "watching", watching)
-    run = OwnLoop(program).measure(of, Watch({}, 0))
-    assert run.artifact == {"path": "x", "program": {"version": "1"}} and run.driver == "external"
-    assert run.metrics["load_s"] == Measured(2.0, "s") and run.warnings == made.warnings
-    assert run.metrics["peak_rss_bytes"] == Measured(7.0, "bytes")
-    assert run.verification == (made, of.machine) and run.window is of.window
-    program.drive = lambda: replace(made, facts={})
-    assert isinstance(OwnLoop(program).measure(of, Watch({}, 0)).metrics["peak_rss_bytes"], Absent)
-    program.drive = lambda: replace(made, effective=Effective("cuda", "fp32"))
-    with pytest.raises(RanElsewhereError, match="E-RAN-1"):
-        OwnLoop(program).measure(of, Watch({}, 0))

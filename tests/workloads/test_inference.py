@@ -343,7 +343,7 @@ class Owner(Engine):
     """An engine that owns its loop."""
 
     def drive(self, artifact, trial):
-        return (artifact.digest, trial.batch)
+        return [(artifact.digest, trial.batch)]
 
 
 @pytest.mark.parametrize(("answer_rows", "batch"), [(None, 3), (8, 8)])
@@ -356,7 +356,7 @@ def test_a_program_is_driven_and_checked_in_the_batch_that_it_answers(monkeypatc
     )
     trial = Trial(model="null", backend="trtexec", batch=3)
     made = Inference().program(trial, parts(Owner(Session())))
-    assert made.drive() == ("d1", 3) and made.artifact["digest"] == "d1" and made.model.name == "null"
+    assert made.drive() == [("d1", 3)] and made.artifact["digest"] == "d1" and made.model.name == "null"
     made.verify(SimpleNamespace(answer_rows=answer_rows, answer="a"), None)
     assert asked == [(batch, "a", made.artifact)]
 

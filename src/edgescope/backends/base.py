@@ -145,8 +145,8 @@ class ProgramRun:
 class SelfDriven(Protocol):
     """Optional interface of a backend: a program that owns its loop (trtexec); the Result has driver = external."""
 
-    def drive(self, artifact: Artifact, trial: Trial) -> ProgramRun:
-        """Run the program for the trial and return what it did; it times itself."""
+    def drive(self, artifact: Artifact, trial: Trial) -> Sequence[ProgramRun]:
+        """Run the program in all of the trial's processes at once; return what each did. It times itself."""
 
 
 Tried = tuple[str, Mapping[str, Scalar]]

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from edgescope import registry
 from edgescope.bench import outcome
-from edgescope.bench.drivers import Driver, InProcess, OwnLoop
+from edgescope.bench.drivers import Driver, InProcess
 from edgescope.bench.parts import prepare_trial, program_of
+from edgescope.bench.programs import OwnLoop
 from edgescope.bench.watch import Devices, Watch
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.devices import manifest
@@ -74,7 +76,13 @@ def _measured(started: Result, devices: Devices, hz: float, chosen: Callable[[],
 
 
 def driver(trial: Trial, clock: Clock, pools: WorkerPools | None = None) -> Driver:
-    """Return the driver of the trial: workers, a program that owns its loop, or this process."""
+    """Return the driver of the trial: workers, programs that own their loop, or this process."""
+    engine = registry.BACKENDS.get(trial.backend)
+    alike = trial.sharing == Trial.sharing and not trial.colocated
+    if engine is not None and engine.driver == "external" and alike and trial.processes > 1:
+        program = program_of(trial)
+        assert program is not None, trial.backend
+        return OwnLoop(program)
     if trial.multi_process or pools is not None:
         from edgescope.bench.workers import Workers  # most trials have one process
 

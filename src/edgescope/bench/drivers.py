@@ -1,4 +1,4 @@
-"""Who drives a trial's load: this process, or a program that owns its loop. Workers are in workers.py."""
+"""Who drives a trial's load: this process. Workers are in workers.py, programs that own their loop in programs.py."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from edgescope.analysis.run import summary
 from edgescope.bench.parts import open_work, recorded, scenario_of
 from edgescope.bench.process_usage import ProcessUsage, interpreter_wait
 from edgescope.bench.watch import Watch, available, peak_rss
-from edgescope.clock import Clock, MonotonicClock
+from edgescope.clock import Clock
 from edgescope.errors import Message, RanElsewhereError
 from edgescope.records import (
-    Absent,
     Alternation,
     Effective,
     Field,
@@ -33,7 +32,7 @@ from edgescope.records import (
 )
 from edgescope.scenarios import Foreign, Scenario
 from edgescope.scenarios.stop_rule import Plan
-from edgescope.workloads.base import Program, Work
+from edgescope.workloads.base import Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,37 +127,6 @@ class InProcess:
             failure=opened.failure(),
             driver=registry.scenario(trial.scenario).driver,
             spans=spans if len(spans) else None,
-        )
-
-
-class OwnLoop:
-    """Starts a program that owns its loop (trtexec), watches the machine meanwhile, and checks its answers."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    def measure(self, started: Result, watch: Watch) -> Run:
-        """Run the program once under the sampler."""
-        trial, program = started.trial, self.program
-        with watch.watching(), watch.idling(trial.idle_s, MonotonicClock()), recorded(trial):
-            driven = program.drive()
-        require(trial, driven.effective)
-        return Run(
-            model=program.model,
-            artifact={**program.artifact, "program": dict(driven.notes)},
-            effective=driven.effective,
-            verification=program.verify(driven, started.machine),
-            queries=driven.queries,
-            window=driven.window,
-            metrics={
-                **summary.metrics(driven.queries, driven.window, trial.scenario, trial.deadline_s),
-                "peak_rss_bytes": Absent("the program runs in its own process"),
-                **watch.board_memory(trial.device, driven.window, available(started.machine)),
-                **driven.facts,
-            },
-            warnings=driven.warnings,
-            warmed=driven.settled,
-            driver="external",
         )
 
 

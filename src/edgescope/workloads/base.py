@@ -180,7 +180,8 @@ class Program:
     """A program that owns its loop, ready to run; bench watches it but does not drive it."""
 
     model: ModelInfo
-    drive: Callable[[], ProgramRun]
+    drive: Callable[[], Sequence[ProgramRun]]
+    """Runs it in all of the trial's processes at once."""
     verify: Callable[[ProgramRun, Machine], GateOutcome | None]
     artifact: Mapping[str, Json]
 

@@ -240,7 +240,7 @@ def test_what_ssh_says_becomes_our_error(words, code):
 def test_an_agent_that_answers_nonsense(line, tmp_path):
     """A hello as it should be, then this."""
     script = tmp_path / "agent.py"
-    hello = '{"id": 0, "ok": {"agent": "edgescope", "protocol": 1}}'
+    hello = '{"id": 0, "ok": {"agent": "edgescope", "protocol": 2}}'
     script.write_text(
         f"import sys\nsys.stdin.readline()\nprint({hello!r})\nprint({line!r}, flush=True)\nsys.stdin.read()\n"
     )
@@ -251,7 +251,7 @@ def test_an_agent_that_answers_nonsense(line, tmp_path):
 @pytest.mark.process
 def test_an_agent_that_falls_silent_is_given_up(tmp_path):
     script = tmp_path / "agent.py"
-    hello = '{"id": 0, "ok": {"agent": "edgescope", "protocol": 1}}'
+    hello = '{"id": 0, "ok": {"agent": "edgescope", "protocol": 2}}'
     script.write_text(f"import sys\nsys.stdin.readline()\nprint({hello!r}, flush=True)\nsys.stdin.read()\n")
     with (
         pytest.raises(DeviceError, match=r"E-AGENT-5: .* 0 s .*\bwait"),

@@ -145,6 +145,34 @@ def test_old_torches_give_the_answers_of_the_new_one(served, mine, tmp_path, cap
     assert told["metrics"]["throughput_sps"]["value"] > 0
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("python", [sys.executable, *OLD])
+def test_processes_start_and_stop_together(served, mine, tmp_path, capsys, python):
+    board, _, url = served(python)
+    told = ran(capsys, words(mine, url, tmp_path / "store", "--processes", "3", "--duration", "2s"))
+    assert told["status"] in ("ok", "unstable"), told["reason"]
+    assert told["verification"]["passed"]
+    result = Store(tmp_path / "store").full(next(iter(Store(tmp_path / "store").results())))
+    window, columns = result.window, result.queries.columns
+    assert len({w.pid for w in result.workers}) == 3
+    assert {len(set(p[k] for p in told["artifact"]["programs"])) for k in ("torch", "stopped_by")} == {1}
+    assert told["artifact"]["program"]["stopped_by"] == "the agreed stop"
+    each = [
+        (columns["issued_ns"][columns["worker"] == n], columns["done_ns"][columns["worker"] == n])
+        for n in range(3)
+    ]
+    for issued, done in each:  # every process is at work from before the window to beyond it
+        assert (issued < window.start_ns).any() and (done > window.stop_ns).any()
+        assert ((done > window.start_ns) & (done <= window.stop_ns)).sum() >= 5
+    assert 1.5e9 < window.stop_ns - window.start_ns <= 2.0e9
+    rows = result.queries.rows(window)
+    seconds = (window.stop_ns - window.start_ns) / 1e9
+    assert result.metrics["throughput_sps"].value == pytest.approx(len(rows) / seconds, rel=0.02)
+    t_ns, _ = result.readings.series("vdd_in_power_w")
+    assert ((t_ns >= window.start_ns) & (t_ns <= window.stop_ns)).sum() >= 5
+    assert not board.alive()
+
+
 def test_an_old_torch_is_where_the_variable_says():
     for path in OLD:
         assert os.access(path, os.X_OK), f"EDGESCOPE_TEST_TORCHES names {path}, which does not run"
@@ -253,7 +281,8 @@ def test_the_gate_asks_once_and_times_stay_on_the_boards_clock(board, monkeypatc
     ("keys", "code"),
     [
         ({"in_flight": 2}, "E-ON-8"),
-        ({"processes": 2}, "E-ON-8"),
+        ({"sharing": "pinned"}, "E-ON-8"),
+        ({"colocated": "lenet5"}, "E-ON-8"),
         ({"workload": "training"}, "E-ON-10"),
         ({"precision": "int8"}, "E-PREC-1"),
         ({"options": {"graph": True}}, "E-OPT-1"),

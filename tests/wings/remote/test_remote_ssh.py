@@ -148,6 +148,31 @@ def test_bench_on_a_board(served, network, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.process
+def test_several_trtexec_at_once_on_a_board(served, network, tmp_path, capsys):
+    """The third study's own method, on a Python as old as a Nano's."""
+    board, _, url = served(fault="late")
+    url = f"{url.partition('=')[0]}={old_python()}"
+    words = ["bench", str(network), "--backend", "trtexec", "--on", url, "--processes", "2"]
+    words += ["--duration", "800ms", "--warmup", "20ms", "--idle", "100ms"]
+    words += ["--option", "gate_batch=32", "--store", str(tmp_path / "store"), "--json"]
+    assert main(words) in (0, 1), capsys.readouterr()
+    told = json.loads(capsys.readouterr().out)
+    assert told["status"] in ("ok", "unstable"), told["reason"]
+    assert told["driver"] == "agent"
+    assert told["verification"]["passed"]
+    result = Store(tmp_path / "store").full(next(iter(Store(tmp_path / "store").results())))
+    window = result.window
+    assert window.stop_ns - window.start_ns >= 0.8e9
+    assert len({w.pid for w in result.workers} - {0}) == 2
+    assert all(w.start_ns <= window.start_ns and w.stop_ns >= window.stop_ns for w in result.workers)
+    t_ns, _ = result.readings.series("vdd_in_power_w")
+    assert ((t_ns >= window.start_ns) & (t_ns <= window.stop_ns)).sum() >= 3
+    assert result.metrics["power_w"].value == pytest.approx(4.92 * 1.01)
+    assert gone(board)
+
+
+@pytest.mark.slow
 def test_the_model_is_not_sent_twice(served, network):
     from edgescope.wings.remote import wire as files
     from edgescope.wings.remote.board import opened

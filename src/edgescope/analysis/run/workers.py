@@ -103,6 +103,11 @@ def window_of(own: Sequence[Rows], start_ns: int, stop_ns: int) -> tuple[int, in
     return max([start_ns, *starts]), min([stop_ns, *stops])
 
 
+def common_s(windows: Sequence[Window]) -> float:
+    """Return for how many seconds all of some windows are open; negative if they never are at one moment."""
+    return (min(w.stop_ns for w in windows) - max(w.start_ns for w in windows)) / 1e9
+
+
 def joined(workers: Sequence[Rows], own: int, start_ns: int, stop_ns: int) -> tuple[Queries, Window]:
     """Return all workers' rows in one table, and the window: the rows of the first `own` done within it.
 

@@ -40,6 +40,8 @@ READS, WRITES, BOTH = (
 )
 #: Flags whose files are worth keeping on the board: they are large and needed again.
 KEPT = ("onnx", "loadEngine", "saveEngine")
+#: What the agent says of a program that it ended because another one failed.
+ANOTHER = "another failed"
 #: Seconds beyond the program's own limit after which the host gives the agent up.
 GRACE_S = 60.0
 #: Devices that are read from files under a root.
@@ -193,45 +195,69 @@ class Board:
         quiet: bool = True,
     ) -> Ran:
         """Run the program on the board and return its outcome; times are on the board's clock."""
-        line, lines = translated(argv, cwd), Lines("" if quiet else what)
-        ended = self.perform(line, lines, timeout_s, what or f"run {Path(argv[0]).name}")
-        if ended["stopped"]:
-            raise self._endless(lines, ended)
-        peak = ended.get("peak_bytes")
-        return Ran(
-            tuple(line.argv),
-            int(ended["code"]),
-            tuple(lines.found),
-            None if peak is None else int(peak),
-            ended["seconds"],
-        )
+        return self._ran([(argv, cwd)], timeout_s, what, quiet=quiet)[0]
 
-    def perform(self, line: Line, lines: Lines, timeout_s: float, doing: str) -> Mapping[str, Json]:
-        """Send the files, run the command line, fetch what it made if it ended well; return how it ended."""
-        digests = {name: put(self.wire, path) for name, path in line.sent.items()}
-        self.wire.events |= {"lines": lines.take, "waiting": lines.tell}
+    def together(
+        self, commands: Sequence[tuple[Sequence[str], Path]], *, timeout_s: float, what: str = ""
+    ) -> list[Ran]:
+        """Run several programs at once on the board; of those that one failure ended, only that one's outcome."""
+        return self._ran(commands, timeout_s, what, quiet=True)
+
+    def _ran(
+        self,
+        commands: Sequence[tuple[Sequence[str], Path | None]],
+        timeout_s: float,
+        what: str,
+        *,
+        quiet: bool,
+    ) -> list[Ran]:
+        started = [(translated(argv, cwd), Lines("" if quiet else what)) for argv, cwd in commands]
+        doing = what or f"run {Path(commands[0][0][0]).name}"
+        ended = self.perform(started, timeout_s, doing)
+        alone = [(s, e) for s, e in zip(started, ended, strict=True) if e["stopped"] != ANOTHER]
+        failed = [(s, e) for s, e in alone if e["stopped"] or e["code"]]
+        for (_, lines), told in failed:
+            if told["stopped"]:
+                raise self._endless(lines, told)
+        return [_outcome(line, lines, told) for (line, lines), told in failed or alone]
+
+    def perform(
+        self, started: Sequence[tuple[Line, Lines]], timeout_s: float, doing: str
+    ) -> list[Mapping[str, Json]]:
+        """Send the files, run the command lines at once, fetch what they made; return how each ended.
+
+        Files are fetched only if all ended well.
+        """
+        digests = [{name: put(self.wire, path) for name, path in line.sent.items()} for line, _ in started]
+        takers = {number: lines for number, (_, lines) in enumerate(started)}
+
+        def take(event: Mapping[str, Json]) -> None:
+            number = event.get("program")
+            if isinstance(number, int) and number in takers:
+                takers[number].take(event)
+
+        self.wire.events |= {"lines": take, "waiting": started[0][1].tell}
+        programs = [
+            {"argv": line.argv, "files": known, "outputs": list(line.fetched)}
+            for (line, _), known in zip(started, digests, strict=True)
+        ]
+        limits = {"limit_s": timeout_s, "timeout_s": timeout_s + GRACE_S}
         try:
-            ended: Mapping[str, Json] = self.wire.call(
-                "run",
-                argv=line.argv,
-                files=digests,
-                outputs=list(line.fetched),
-                limit_s=timeout_s,
-                timeout_s=timeout_s + GRACE_S,
-                doing=doing,
-            )
+            answer = self.wire.call("run", programs=programs, doing=doing, **limits)
         finally:
             del self.wire.events["lines"], self.wire.events["waiting"]
-        if ended["stopped"]:
-            return ended
-        made = {
-            name: str(about["sha256"]) for name, about in ended["outputs"].items() if name in line.fetched
-        }
-        if ended["code"] == 0:
-            for name, digest in made.items():
+        ended: list[Mapping[str, Json]] = list(answer["programs"])
+        if len(ended) != len(started):
+            raise errors.garbled(self.wire.address, repr(answer).encode())
+        well = not any(told["stopped"] or told["code"] for told in ended)
+        passing = set[str]()
+        for (line, _), known, told in zip(started, digests, ended, strict=True):
+            made = {n: str(about["sha256"]) for n, about in told["outputs"].items() if n in line.fetched}
+            for name, digest in made.items() if well else ():
                 get(self.wire, digest, line.fetched[name])
-        passing = [digest for name, digest in (*digests.items(), *made.items()) if name not in line.kept]
-        self.wire.call("forget", sha256=passing)
+            passing |= {digest for name, digest in (*known.items(), *made.items()) if name not in line.kept}
+        if not any(told["stopped"] for told in ended):
+            self.wire.call("forget", sha256=sorted(passing))
         return ended
 
     def _endless(self, lines: Lines, ended: Mapping[str, Json]) -> DeviceError:
@@ -243,6 +269,13 @@ class Board:
             effect="There is no engine and no number; nothing half-written was kept",
             fix="--option build_timeout=SECONDS (and --timeout SECONDS) if it only needs longer",
         )
+
+
+def _outcome(line: Line, lines: Lines, told: Mapping[str, Any]) -> Ran:
+    """Return the outcome of a program that ended by itself."""
+    peak = told.get("peak_bytes")
+    known = None if peak is None else int(peak)
+    return Ran(tuple(line.argv), int(told["code"]), tuple(lines.found), known, told["seconds"], told["pid"])
 
 
 class Lines:

@@ -39,6 +39,7 @@ from edgescope.backends.base import (
     spec_of,
     threads_of,
 )
+from edgescope.bench.workers import seconds as together_s
 from edgescope.errors import DeviceError, Message, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model, Purpose
 from edgescope.process import scratch_folder
@@ -57,7 +58,7 @@ from edgescope.records import (
 from edgescope.registry import need
 from edgescope.verify import judge
 from edgescope.wings.remote import errors
-from edgescope.wings.remote.board import Board, Line, Lines
+from edgescope.wings.remote.board import ANOTHER, Board, Line, Lines
 
 PROGRAM = "torch_program.py"
 NETWORK, JOB, GIVEN = "network.bin", "job.json", "given.bin"
@@ -116,8 +117,8 @@ class BoardEager(About):
             fix="edgescope bench MODEL --backend torch_eager --on ssh://user@board",
         )
 
-    def drive(self, artifact: Artifact, trial: Trial) -> ProgramRun:
-        """Run the program's loop for the trial; an EdgescopeError says why there is no run."""
+    def drive(self, artifact: Artifact, trial: Trial) -> Sequence[ProgramRun]:
+        """Run the program's loop in all of the trial's processes; an EdgescopeError says why there is no run."""
         if trial.in_flight > 1:
             raise errors.one_at_a_time(trial.in_flight)
         return _Run(self._board, artifact, trial).measure()
@@ -125,7 +126,9 @@ class BoardEager(About):
     def survey(self, spec: Spec) -> Mapping[str, Json]:
         """Return what PyTorch the board has; UnavailableError if it has none, an old one, or not the device."""
         with scratch_folder("board-torch") as name:
-            return _Start("look for PyTorch", _job(spec, "survey"), SURVEY_S).on(self._board, Path(name), {})
+            return _Start("look for PyTorch", _job(spec, "survey"), SURVEY_S).on(self._board, Path(name), {})[
+                0
+            ]
 
 
 def _unable(spec: Spec) -> UnsupportedError:
@@ -167,25 +170,44 @@ class _Start:
     fetched: tuple[str, ...] = ()
     """What it writes besides its report."""
 
-    def on(self, board: Board, folder: Path, files: Mapping[str, Path]) -> dict[str, Any]:
-        """Start it with some files, fetch what it wrote into `folder`, return its report and what it cost."""
+    def on(
+        self, board: Board, folder: Path, files: Mapping[str, Path], count: int = 1
+    ) -> list[dict[str, Any]]:
+        """Start it with some files in `count` processes; return the report of each and what it cost.
+
+        What number 0 wrote is then in FOLDER/0, and so on.
+        """
         source = resources.files("edgescope.wings.remote").joinpath(PROGRAM).read_bytes()
         (folder / JOB).write_text(json.dumps(self.job))
         (folder / PROGRAM).write_bytes(source)
-        line = Line(
-            [board.python(), PROGRAM, JOB],
-            {**files, **{name: folder / name for name in (PROGRAM, JOB)}},
-            {name: folder / name for name in (REPORT, *self.fetched)},
-            {PROGRAM, NETWORK},
-        )
-        lines = Lines(self.doing)
-        ended = board.perform(line, lines, self.limit_s, self.doing)
-        texts = [text for _, text in lines.found if text.strip()]
-        if ended["stopped"] or ended["code"]:
-            raise errors.torch_failed(board.wire.address, self.doing, ended, texts)
-        report = dict(json.loads((folder / REPORT).read_text()))
-        cost = {"peak_bytes": ended.get("peak_bytes"), "seconds": ended["seconds"]}
-        return {**report, **cost, "said": texts[:20]}
+        sent = {**files, **{name: folder / name for name in (PROGRAM, JOB)}}
+        started = []
+        for place in (folder / str(number) for number in range(count)):
+            place.mkdir()
+            made = {name: place / name for name in (REPORT, *self.fetched)}
+            words = [board.python(), PROGRAM, JOB]
+            started.append((Line(words, sent, made, {PROGRAM, NETWORK}), Lines(self.doing)))
+        ended = board.perform(started, self.limit_s, self.doing)
+        bad = [n for n, told in enumerate(ended) if told["stopped"] != ANOTHER and _bad(told)]
+        if bad:
+            texts = _texts(started[bad[0]][1])
+            raise errors.torch_failed(board.wire.address, self.doing, ended[bad[0]], texts)
+        return [
+            {
+                **json.loads((folder / str(number) / REPORT).read_text()),
+                **{name: told.get(name) for name in ("peak_bytes", "seconds", "pid")},
+                "said": _texts(started[number][1])[:20],
+            }
+            for number, told in enumerate(ended)
+        ]
+
+
+def _bad(told: Mapping[str, Any]) -> bool:
+    return bool(told["stopped"] or told["code"])
+
+
+def _texts(lines: Lines) -> list[str]:
+    return [text for _, text in lines.found if text.strip()]
 
 
 @dataclass(frozen=True)
@@ -196,8 +218,8 @@ class _Run:
     artifact: Artifact
     trial: Trial
 
-    def measure(self) -> ProgramRun:
-        """Let the program query; return the queries on the board's clock."""
+    def measure(self) -> list[ProgramRun]:
+        """Let the program query in every process; return the queries of each on the board's clock."""
         trial, model = self.trial, self.artifact.model
         samples = model.samples(Purpose.BENCH, POOL * trial.batch)
         assert samples is not None
@@ -210,12 +232,17 @@ class _Run:
             "max_s": trial.max_s,
             "rel_width": trial.rel_width,
             "max_queries": trial.max_queries,
+            "together_s": together_s(trial),
         }
         with scratch_folder("board-torch") as name:
-            report = self._ran(Path(name), told, _rows(samples.arrays, count), RUN_S)
-            times = np.fromfile(Path(name) / TIMES, "<f8")
+            reports = self._ran(Path(name), told, _rows(samples.arrays, count), RUN_S, trial.processes)
+            times = [np.fromfile(Path(name) / str(n) / TIMES, "<f8") for n in range(len(reports))]
+        return [self._told(report, mine) for report, mine in zip(reports, times, strict=True)]
+
+    def _told(self, report: Mapping[str, Any], times: NDArray[np.float64]) -> ProgramRun:
+        """Return what one process did."""
         return ProgramRun(
-            _queries(times, trial.batch),
+            _queries(times, self.trial.batch),
             Window(report["first_row"], report["queries"], _ns(report["start_s"]), _ns(report["stop_s"])),
             self._effective(report),
             answer=partial(_answer, self),
@@ -226,8 +253,10 @@ class _Run:
             answer_rows=self._answer_rows(),
         )
 
-    def _ran(self, folder: Path, told: Mapping[str, Json], arrays: Batch, limit_s: float) -> dict[str, Any]:
-        """Start the program on the network and some inputs, with what it is told; return its report."""
+    def _ran(
+        self, folder: Path, told: Mapping[str, Json], arrays: Batch, limit_s: float, count: int = 1
+    ) -> list[dict[str, Any]]:
+        """Start the program on the network and some inputs, with what it is told; return the reports."""
         model, path = self.artifact.model, self.artifact.path
         assert path is not None
         ordered = {i.name: arrays[i.name] for i in model.inputs}
@@ -237,7 +266,7 @@ class _Run:
         files = {NETWORK: path, GIVEN: folder / GIVEN}
         doing = f"{told['verb']} {model.info.name} {self.trial.precision} in PyTorch"
         fetched = str(told.get("times") or told["answers"])
-        return _Start(doing, job, limit_s, (fetched,)).on(self.board, folder, files)
+        return _Start(doing, job, limit_s, (fetched,)).on(self.board, folder, files, count)
 
     def _answer_rows(self) -> int:
         """Return how many rows one start answers: all inputs of the gate, in whole batches."""
@@ -313,7 +342,7 @@ def _notes(report: Mapping[str, Any]) -> dict[str, Json]:
         "cuda_peak_bytes",
     )
     notes: dict[str, Json] = {name: report[name] for name in named if name in report}
-    notes |= {name: report[name] for name in ("import_s", "settled", "stopped_by", "seconds", "said")}
+    notes |= {name: report[name] for name in ("import_s", "settled", "stopped_by", "seconds", "said", "pid")}
     return notes | {"program": PROGRAM, "io": "host"}
 
 
@@ -330,8 +359,8 @@ def _answer(run: _Run, batch: Batch) -> Sequence[NDArray[Any]]:
     """Return the outputs of one or many batches, from a start of the program."""
     with scratch_folder("board-torch") as name:
         folder = Path(name)
-        report = run._ran(folder, {"verb": "answer", "answers": ANSWERS}, batch, ANSWER_S)
-        data = (folder / ANSWERS).read_bytes()
+        (report,) = run._ran(folder, {"verb": "answer", "answers": ANSWERS}, batch, ANSWER_S)
+        data = (folder / "0" / ANSWERS).read_bytes()
     parts = [[_array(data, one) for one in outputs] for outputs in report["answers"]]
     if len({len(outputs) for outputs in parts}) != 1:
         raise DeviceError("E-ON-7", "the board's batches have different numbers of outputs")

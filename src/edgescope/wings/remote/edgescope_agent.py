@@ -34,7 +34,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-PROTOCOL = 1
+PROTOCOL = 2
 #: Longest line taken from the host, and bytes of a file in one message (base64 makes a third more of it).
 LONGEST_LINE, CHUNK = 4 << 20, 1 << 18
 #: Silence of the host after which the agent gives up: while it samples or runs a program, and while idle.
@@ -43,7 +43,8 @@ SILENT_BUSY_S, SILENT_IDLE_S = 60.0, 3600.0
 MOST_OUTPUT = 64 << 20
 #: Bytes that must stay free on the board's disk, and bytes of files that are kept from one session to the next.
 SPARE_DISK, KEPT_FILES = 64 << 20, 4 << 30
-MOST_HZ = 50.0
+#: Samples a second, and programs at once, that are asked for at most.
+MOST_HZ, MOST_PROGRAMS = 50.0, 64
 PR_SET_PDEATHSIG = 1
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 #: Drivers of power monitors -> their channels.
@@ -516,11 +517,14 @@ def die_with_agent() -> None:
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def started(argv: List[str], folder: Optional[str]) -> "subprocess.Popen[bytes]":
-    """Start a program as the leader of its own process group; return it."""
+def started(
+    argv: List[str], folder: Optional[str], more: Optional[Dict[str, str]] = None
+) -> "subprocess.Popen[bytes]":
+    """Start a program as the leader of its own process group, with `more` in its environment; return it."""
     return subprocess.Popen(
         argv,
         cwd=folder,
+        env=dict(os.environ, **(more or {})),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -537,45 +541,52 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 class Run:
-    """One run of a program in a folder of its own; its lines are stamped as they come."""
+    """One program in a folder of its own; its lines are stamped as they come."""
 
-    def __init__(self, argv: List[str], folder: str, limit_s: float) -> None:
-        self.limit_s = limit_s
-        self.begun_s, self.stopped, self.peak = time.monotonic(), "", 0
-        self.process = started(argv, folder)
+    def __init__(self, argv: List[str], folder: str, number: int, count: int) -> None:
+        self.folder, self.number = folder, number
+        self.begun_s, self.seconds, self.stopped, self.peak = time.monotonic(), 0.0, "", 0
+        self.rest, self.size, self.silent = b"", 0, False
+        self.code: Optional[int] = None
+        place = {"EDGESCOPE_PROGRAM": str(number), "EDGESCOPE_PROGRAMS": str(count)}
+        self.process = started(argv, folder, place)
+        self.pipe = self.process.stdout.fileno()  # type: ignore[union-attr]
 
-    def follow(self, send: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
-        """Send its lines until it ends; return exit code, seconds, peak memory, and what stopped it."""
-        assert self.process.stdout is not None
-        pipe, rest, size = self.process.stdout.fileno(), b"", 0
-        while True:
-            if select.select([pipe], [], [], 0.2)[0]:
-                chunk, now = os.read(pipe, 1 << 16), time.monotonic()
-                lines = (rest + chunk).split(b"\n")
-                rest = lines.pop() if chunk else b""
-                size += len(chunk)
-                texts = [line.decode("utf-8", "replace").rstrip("\r") for line in lines if line or chunk]
-                if texts:
-                    send({"event": "lines", "t_s": now, "lines": texts})
-                if not chunk:
-                    break
-            self.peak = high_water(self.process.pid) or self.peak
-            if time.monotonic() - self.begun_s > self.limit_s or size > MOST_OUTPUT:
-                self.stop("timeout" if size <= MOST_OUTPUT else "output")
-        try:
-            self.process.wait(max(self.limit_s - (time.monotonic() - self.begun_s), 0.0))
-        except subprocess.TimeoutExpired:  # it closed its output and goes on
-            self.stop("timeout")
-        code = self.process.wait()
-        end(self.process)
-        self.process.stdout.close()
-        seconds = time.monotonic() - self.begun_s
-        return {"code": code, "seconds": seconds, "peak_bytes": self.peak or None, "stopped": self.stopped}
+    def read(self, send: Callable[[Dict[str, Any]], None]) -> None:
+        """Send the lines that came; note whether it closed its output."""
+        chunk, now = os.read(self.pipe, 1 << 16), time.monotonic()
+        lines = (self.rest + chunk).split(b"\n")
+        self.rest, self.silent = (lines.pop() if chunk else b""), not chunk
+        self.size += len(chunk)
+        texts = [line.decode("utf-8", "replace").rstrip("\r") for line in lines if line or chunk]
+        if texts:
+            send({"event": "lines", "program": self.number, "t_s": now, "lines": texts})
+
+    def ended(self) -> bool:
+        """Return whether it has ended; whatever it left behind in its group is killed then."""
+        if self.code is None and self.silent:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.code = self.process.wait(0.05)
+                self.seconds = time.monotonic() - self.begun_s
+                end(self.process)
+                self.process.stdout.close()  # type: ignore[union-attr]
+        return self.code is not None
+
+    def told(self) -> Dict[str, Any]:
+        """Return how it ended."""
+        return {
+            "pid": self.process.pid,
+            "code": self.code,
+            "seconds": self.seconds,
+            "peak_bytes": self.peak or None,
+            "stopped": self.stopped,
+        }
 
     def stop(self, why: str) -> None:
-        """Kill it with its group."""
-        self.stopped = self.stopped or why
-        end(self.process)
+        """Kill it with its group, if it runs."""
+        if self.code is None:
+            self.stopped = self.stopped or why
+            end(self.process)
 
     def cpu_s(self) -> float:
         """Return the CPU seconds used so far, or 0 once it has ended and been waited for."""
@@ -585,6 +596,24 @@ class Run:
             return sum(int(x) for x in fields[11:15]) * TICK_S
         except (OSError, IndexError, ValueError):
             return 0.0
+
+
+def followed(runs: List[Run], limit_s: float, send: Callable[[Dict[str, Any]], None]) -> None:
+    """Send the lines of programs until all have ended; one that fails ends the others, for nothing comes of them."""
+    begun_s = time.monotonic()
+    while not all([run.ended() for run in runs]):
+        ready = select.select([run.pipe for run in runs if not run.silent], [], [], 0.2)[0]
+        late = time.monotonic() - begun_s > limit_s
+        for run in runs:
+            if not run.silent and run.pipe in ready:
+                run.read(send)
+            if run.code is None:
+                run.peak = high_water(run.process.pid) or run.peak
+            if late or run.size > MOST_OUTPUT:
+                run.stop("timeout" if run.size <= MOST_OUTPUT else "output")
+            if run.code or run.stopped:
+                for other in runs:
+                    other.stop("another failed")
 
 
 def high_water(pid: int) -> int:
@@ -724,6 +753,20 @@ def plain(name: Any) -> str:
     return name
 
 
+Program = Tuple[List[str], Dict[str, str], List[str]]
+
+
+def program_of(asked: Any) -> Program:
+    """Return the command line, the files by their names and the outputs of a program that is asked for."""
+    if not isinstance(asked, dict):
+        raise Refused("bad_request", "a program is an object with argv, files and outputs")
+    argv = field(asked, "argv", list)
+    if not argv or not all(isinstance(w, str) and "\0" not in w for w in argv):
+        raise Refused("bad_request", "argv must be a list of words")
+    outputs = [plain(name) for name in field(asked, "outputs", list)]
+    return argv, {plain(k): str(v) for k, v in field(asked, "files", dict).items()}, outputs
+
+
 class Agent:
     """One conversation: requests come from `source`, answers and events go to `sink`."""
 
@@ -732,7 +775,7 @@ class Agent:
         self.files, self.lock = Files(os.path.join(store, "files")), threading.Lock()
         self.sampler: Optional[Sampler] = None
         self.tegrastats: Optional[Tegrastats] = None
-        self.run: Optional[Run] = None
+        self.runs: List[Run] = []
         self.folders: List[str] = []
         self.starting = threading.Lock()
         self.heard_s, self.over, self.now_s = time.monotonic(), False, time.monotonic()
@@ -806,7 +849,7 @@ class Agent:
             "sample_start": self.sample_start,
             "sample_stop": self.sample_stop,
             "find": self.find,
-            "run": self.run_program,
+            "run": self.run_programs,
             "cancel": self.cancel,
             "put_begin": self.put_begin,
             "put": self.put,
@@ -904,9 +947,9 @@ class Agent:
         return self.tegrastats.gauges()
 
     def mine_s(self) -> float:
-        """Return the CPU seconds of the agent, its ended programs and the running one."""
-        run, spent = self.run, os.times()
-        return spent[0] + spent[1] + spent[2] + spent[3] + (run.cpu_s() if run else 0.0)
+        """Return the CPU seconds of the agent, its ended programs and the running ones."""
+        running, spent = sum(run.cpu_s() for run in list(self.runs)), os.times()
+        return spent[0] + spent[1] + spent[2] + spent[3] + running
 
     def sample_stop(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Stop sampling; the last rows are sent before this answer."""
@@ -960,61 +1003,68 @@ class Agent:
                 os.unlink(path)
         return {}
 
-    def run_program(self, request: Dict[str, Any]) -> None:
-        """Run a program in a folder with the named files; the answer comes when it has ended."""
-        argv = field(request, "argv", list)
-        if not argv or not all(isinstance(w, str) and "\0" not in w for w in argv):
-            raise Refused("bad_request", "argv must be a list of words")
-        outputs = [plain(name) for name in field(request, "outputs", list)]
-        files = {plain(k): v for k, v in field(request, "files", dict).items()}
+    def run_programs(self, request: Dict[str, Any]) -> None:
+        """Run programs at once, each in a folder with its named files; the answer comes when all have ended."""
+        programs = [program_of(one) for one in field(request, "programs", list)]
         limit_s = field(request, "limit_s", (int, float))
         if not 0 < limit_s < 1e7:
             raise Refused("bad_request", "limit_s must be seconds")
+        if not 0 < len(programs) <= MOST_PROGRAMS:
+            raise Refused("bad_request", f"programs must be 1 to {MOST_PROGRAMS}")
         if self.folders:
             raise Refused("busy", "a program runs already")
         folder = tempfile.mkdtemp(dir=self.files.made(), prefix="run-")
         self.folders.append(folder)
         try:
-            for name, digest in files.items():
-                self.files.place(str(digest), os.path.join(folder, name), own=name in outputs)
-            threading.Thread(target=self.drive, args=(request["id"], argv, folder, limit_s, outputs)).start()
+            for number, (_, files, outputs) in enumerate(programs):
+                os.mkdir(os.path.join(folder, str(number)))
+                for name, digest in files.items():
+                    self.files.place(digest, os.path.join(folder, str(number), name), own=name in outputs)
+            threading.Thread(target=self.drive, args=(request["id"], programs, folder, limit_s)).start()
         except BaseException:
             self.clear(folder)
             raise
 
-    def drive(self, identity: Any, argv: List[str], folder: str, limit_s: float, outputs: List[str]) -> None:
-        """Run the program in its own thread: PR_SET_PDEATHSIG fires when the thread that forked ends."""
+    def drive(self, identity: Any, programs: List[Program], folder: str, limit_s: float) -> None:
+        """Run the programs in a thread of their own: PR_SET_PDEATHSIG fires when the thread that forked ends."""
         told: Optional[Dict[str, Any]] = None
-        code, what = "failed", ""
+        code, what, argv = "failed", "", programs[0][0]
         try:
-            with self.starting:
-                if self.over:
-                    return
-                self.run = Run(argv, folder, limit_s)
-            told = self.run.follow(self.send)
-            found = [name for name in outputs if os.path.isfile(os.path.join(folder, name))]
-            adopted = {name: self.files.adopt(os.path.join(folder, name)) for name in found}
-            told["outputs"] = {name: {"sha256": s, "size": n} for name, (s, n) in adopted.items()}
+            for number, (argv, _, _) in enumerate(programs):
+                with self.starting:
+                    if self.over:
+                        return
+                    place = os.path.join(folder, str(number))
+                    self.runs.append(Run(argv, place, number, len(programs)))
+            followed(self.runs, limit_s, self.send)
+            outputs = [self.kept(run, programs[run.number][2]) for run in self.runs]
+            told = {"programs": [dict(run.told(), outputs=outputs[run.number]) for run in self.runs]}
         except Exception as error:  # the host waits for an answer, whatever it is
-            code = "cannot_start" if self.run is None else "failed"
+            code = "cannot_start" if len(self.runs) < len(programs) else "failed"
             full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
             code, what, told = "disk_full" if full else code, f"{argv[0]}: {error}", None
         finally:
-            if self.run is not None:
-                self.run.stop("")
-            self.run = None
+            for run in self.runs:
+                run.stop("")
+            self.runs = []
             self.clear(folder)
         if told is None:
             self.send({"id": identity, "error": {"code": code, "what": what[:500]}})
         else:
             self.send({"id": identity, "ok": told})
 
+    def kept(self, run: Run, outputs: List[str]) -> Dict[str, Dict[str, Any]]:
+        """Keep what a program has written of `outputs`; return the sha256 and the size of each by its name."""
+        found = [name for name in outputs if os.path.isfile(os.path.join(run.folder, name))]
+        kept = {name: self.files.adopt(os.path.join(run.folder, name)) for name in found}
+        return {name: {"sha256": digest, "size": size} for name, (digest, size) in kept.items()}
+
     def cancel(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """Stop the running program, if there is one."""
-        run = self.run
-        if run is not None:
+        """Stop the running programs, if there are any."""
+        runs = list(self.runs)
+        for run in runs:
             run.stop("cancelled")
-        return {"stopped": run is not None}
+        return {"stopped": bool(runs)}
 
     def clear(self, folder: str) -> None:
         """Remove a run's folder."""
@@ -1039,8 +1089,10 @@ class Agent:
         """Kill what was started, remove what was written, and end at once."""
         self.over = True
         with self.starting:  # a program that is being started must not be missed
-            run, tegrastats = self.run, self.tegrastats
-        for process in [x.process for x in (run, tegrastats) if x is not None]:
+            processes = [run.process for run in self.runs]
+        if self.tegrastats is not None:
+            processes.append(self.tegrastats.process)
+        for process in processes:
             end(process)
         for folder in list(self.folders):
             shutil.rmtree(folder, ignore_errors=True)

@@ -254,6 +254,17 @@ def one_at_a_time(in_flight: int) -> UnsupportedError:
     )
 
 
+def alike_only(label: str) -> UnsupportedError:
+    """Return the error for processes that are not alike, or that share the board in a way that nothing sets there."""
+    return UnsupportedError(
+        "E-ON-8",
+        "the processes on a board are all alike and share it by time",
+        evidence=f"the trial asks for {label}",
+        effect="Nothing was measured",
+        fix="--sharing time_slicing and nothing colocated; or edgescope on the board itself",
+    )
+
+
 def no_mode(mode: str) -> UsageError:
     """Return the error for a mode: nothing sets modes on a board yet."""
     return UsageError(

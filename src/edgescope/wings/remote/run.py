@@ -16,9 +16,9 @@ from pathlib import Path
 from edgescope import registry
 from edgescope.backends.base import Backend, spec_of
 from edgescope.bench import SAMPLER_HZ, refused
-from edgescope.bench.drivers import OwnLoop
 from edgescope.bench.outcome import concluded, guarded
 from edgescope.bench.parts import Here, prepare_trial, program_of
+from edgescope.bench.programs import OwnLoop
 from edgescope.bench.watch import Watch
 from edgescope.clock import Clock
 from edgescope.errors import EdgescopeError, UnavailableError, UnsupportedError
@@ -129,14 +129,8 @@ def answer(begun: Result, board: Board) -> Result:
 def _measure(bare: Result, board: Board) -> Result:
     trial, watch = bare.trial, BoardWatch(board)
     refuse([trial])
-    if trial.multi_process:
-        raise UnsupportedError(
-            "E-ON-8",
-            "workers on a board reached over ssh cannot agree on a start",
-            evidence=f"the trial asks for {trial.label}",
-            effect="Nothing was measured",
-            fix="edgescope on the board itself, or --processes 1 --sharing time_slicing and nothing colocated",
-        )
+    if trial.sharing != Trial.sharing or trial.colocated:
+        raise errors.alike_only(trial.label)
     program = program_of(trial, OnBoard(board))
     assert program is not None, trial.backend  # every engine of BACKENDS owns its loop
     run = OwnLoop(program).measure(bare, watch)

@@ -18,6 +18,8 @@ import ctypes
 import gc
 import json
 import math
+import mmap
+import os
 import platform
 import re
 import sys
@@ -27,6 +29,14 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 #: The oldest torch: the first with frombuffer.
 OLDEST = (1, 10)
 REFUSED = 3
+#: Variables with the number of this process among those started at once, and how many they are; the file in which
+#: they agree, what they say there, and the seconds from the last one's word to the start, in which all can read it.
+PLACES, AGREED, STEPS, START_S = (
+    ("EDGESCOPE_PROGRAM", "EDGESCOPE_PROGRAMS"),
+    "../agreed",
+    ("loaded", "warm"),
+    0.02,
+)
 #: Seconds after which a warm-up that has not settled ends, and seconds before its first check.
 LONGEST_WARMUP_S, FIRST_LOOK_S = 10.0, 0.05
 #: The times between two checks of the stop rule grow by this.
@@ -345,6 +355,37 @@ def known(lengths: List[float], share: float) -> bool:
     return STUDENT * spread <= share * mean
 
 
+class Together:
+    """The moments that processes started at once agree on: each writes its own into a file that all of them map.
+
+    All see the same numbers, so each computes the same start from them and nobody leads.
+    """
+
+    def __init__(self) -> None:
+        self.number, self.count = (int(os.environ[name]) for name in PLACES)
+        size = 8 * self.count * len(STEPS)
+        handle = os.open(AGREED, os.O_RDWR | os.O_CREAT, 0o600)
+        os.ftruncate(handle, size)
+        self.moments = memoryview(mmap.mmap(handle, size)).cast("d")
+        os.close(handle)
+
+    def tell(self, step: str) -> None:
+        """Say that this process has taken a step, now."""
+        self.moments[STEPS.index(step) * self.count + self.number] = time.monotonic()
+
+    def since(self, step: str) -> float:
+        """Return when the last process took a step; infinity while one has not."""
+        first = STEPS.index(step) * self.count
+        found = list(self.moments[first : first + self.count])
+        return max(found) if all(found) else math.inf
+
+    def wait(self, step: str) -> None:
+        """Take a step and wait until all have taken it; who started the processes ends them if one fails."""
+        self.tell(step)
+        while self.since(step) == math.inf:
+            time.sleep(0.002)
+
+
 class Clocked:
     """Asks one query after another and notes when each began and ended."""
 
@@ -385,6 +426,21 @@ class Clocked:
                 return
             look = passed * GROWTH
 
+    def measure_with(self, others: Together) -> Tuple[float, float]:
+        """Measure from the moment when all processes are warm, for the agreed seconds; return the window's bounds."""
+        others.tell("warm")
+        while time.monotonic() < others.since("warm") + START_S:
+            self.one()
+        start = others.since("warm") + START_S
+        stop, first, count = start + self.job["together_s"], len(self.begun), self.job["max_queries"]
+        while not self.stopped_by:
+            now = self.one()
+            if count and len(self.begun) - first >= count:
+                self.stopped_by, stop = "all queries done", now
+            elif now >= stop:
+                self.stopped_by = "the agreed stop"
+        return start, stop
+
     def measure(self) -> Tuple[float, float]:
         """Measure until the mean is known, not before min_s and not after max_s; return the window's bounds."""
         first, start = len(self.begun), time.monotonic()
@@ -408,16 +464,19 @@ class Clocked:
 def measure(torch: Any, job: Dict[str, Any], begun_s: float) -> Dict[str, Any]:
     """Time queries; write `times.bin`, the begin and end of each in seconds; return the report."""
     network = Network(torch, job)
+    others = Together() if int(os.environ.get(PLACES[1], "1")) > 1 else None
     pool = batches(torch, job)
     with torch.inference_mode():
         first_s = network.first(pool[0])
         clocked = Clocked(lambda k: network(pool[k % len(pool)]), job)
         gc.collect()
         gc.disable()
+        if others:
+            others.wait("loaded")
         clocked.warm()
-        row = len(clocked.begun)
-        start_s, stop_s = clocked.measure()
+        start_s, stop_s = clocked.measure_with(others) if others else clocked.measure()
         gc.enable()
+    row = sum(1 for begun in clocked.begun if begun < start_s)
     with open(job["times"], "wb") as file:
         clocked.begun.tofile(file)
         clocked.done.tofile(file)

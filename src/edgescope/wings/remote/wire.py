@@ -34,7 +34,7 @@ from edgescope.wings.remote import errors
 from edgescope.wings.remote.address import Address
 
 #: What the agent and its host must agree on; raised with every change of the protocol (`edgescope docs remote`).
-PROTOCOL = 1
+PROTOCOL = 2
 #: Seconds for ssh to connect and the agent to start (python3 from a cold SD card), and for a plain answer.
 HELLO_S, ANSWER_S = 60.0, 60.0
 #: Seconds between two keep-alives while the host waits for an answer.

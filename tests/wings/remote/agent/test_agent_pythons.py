@@ -71,7 +71,8 @@ def test_it_works_under_an_old_python(talk, name):
     assert one.ok("hello")["python"].startswith(name.removeprefix("python") + ".")
     assert one.ok("facts")["files"]["proc/device-tree/model"]
     assert one.ok("sample_start", hz=20)["channels"]
-    ended = one.ask("run", argv=[python, "-c", "print(6 * 7)"], files={}, outputs=[], limit_s=20)["ok"]
+    asked = {"argv": [python, "-c", "print(6 * 7)"], "files": {}, "outputs": []}
+    (ended,) = one.ok("run", programs=[asked], limit_s=20)["programs"]
     assert (ended["code"], ended["stopped"]) == (0, "")
     assert one.ok("sample_stop")["ticks"] >= 1
     assert [line for e in one.events if e["event"] == "lines" for line in e["lines"]] == ["42"]

@@ -25,26 +25,22 @@ def put(one, data):
     return digest
 
 
-def run(one, code, *, files=None, outputs=(), limit_s=20.0, argv=()):
-    return one.ask(
-        "run",
-        argv=[sys.executable, "-c", code, *argv],
-        files=files or {},
-        outputs=list(outputs),
-        limit_s=limit_s,
-    )
+NOTHING = {"argv": ["true"], "files": {}, "outputs": []}
+
+
+def program(code, files=None, outputs=()):
+    return {"argv": [sys.executable, "-c", code], "files": files or {}, "outputs": list(outputs)}
+
+
+def run(one, code, *, files=None, outputs=(), limit_s=20.0):
+    """The answer to one program, as if it were the whole answer."""
+    answer = one.ask("run", programs=[program(code, files, outputs)], limit_s=limit_s)
+    return {"ok": answer["ok"]["programs"][0]} if "ok" in answer else answer
 
 
 def start(one, code):
     """Start a program without waiting for its end; return once it has said that it runs."""
-    request = {
-        "id": 9,
-        "verb": "run",
-        "argv": [sys.executable, "-c", code],
-        "files": {},
-        "outputs": [],
-        "limit_s": 60,
-    }
+    request = {"id": 9, "verb": "run", "programs": [program(code)], "limit_s": 60}
     one.say(json.dumps(request).encode() + b"\n")
     until = time.monotonic() + 10
     while not any(e["event"] == "lines" for e in one.events):
@@ -190,6 +186,50 @@ def test_a_program_runs_in_a_folder_with_its_files_and_its_outputs_are_kept(talk
     assert base64.b64decode(made["data"]) == b"givengiven"
 
 
+NUMBER = "import os, sys, time; n = os.environ['EDGESCOPE_PROGRAM']; "
+
+
+@pytest.mark.process
+def test_several_programs_run_at_once_each_in_its_own_folder(talk):
+    """Each waits for what the others write into the folder that they share."""
+    one = talk()
+    code = (
+        NUMBER
+        + "open('../here' + n, 'w').close(); print('I am', n, 'of', os.environ['EDGESCOPE_PROGRAMS'])\n"
+        "while len([x for x in '012' if os.path.exists('../here' + x)]) < 3: time.sleep(0.01)\n"
+        "open('made', 'w').write(n + open('given').read())"
+    )
+    digest = put(one, b"!")
+    ended = one.ok("run", programs=[program(code, {"given": digest}, ["made"])] * 3, limit_s=20)["programs"]
+    assert [(e["code"], e["stopped"]) for e in ended] == [(0, "")] * 3
+    assert len({e["pid"] for e in ended}) == 3
+    made = [one.ok("get", sha256=e["outputs"]["made"]["sha256"], offset=0)["data"] for e in ended]
+    assert [base64.b64decode(data) for data in made] == [b"0!", b"1!", b"2!"]
+    lines = {e["program"]: e["lines"] for e in one.events if e["event"] == "lines"}
+    assert lines == {n: [f"I am {n} of 3"] for n in range(3)}
+
+
+@pytest.mark.process
+def test_one_of_several_that_fails_ends_the_others(talk):
+    one = talk()
+    code = NUMBER + "n == '1' and sys.exit(5); time.sleep(600)"
+    ended = one.ok("run", programs=[program(code)] * 3, limit_s=60)["programs"]
+    assert [(e["code"], e["stopped"]) for e in ended] == [
+        (-signal.SIGKILL, "another failed"),
+        (5, ""),
+        (-signal.SIGKILL, "another failed"),
+    ]
+
+
+@pytest.mark.process
+def test_one_of_several_that_cannot_be_started_ends_the_others(talk):
+    one = talk()
+    programs = [program("import time; time.sleep(600)"), dict(NOTHING, argv=["/no/such/program"])]
+    assert one.error("run", programs=programs, limit_s=60) == "cannot_start"
+    one.ok("bye")
+    assert one.gone()
+
+
 @pytest.mark.process
 def test_a_program_that_writes_to_what_it_was_given_does_not_change_the_kept_file(talk):
     one = talk()
@@ -219,7 +259,7 @@ def test_a_program_that_goes_on_is_stopped_with_all_it_started(talk):
 @pytest.mark.process
 def test_a_program_that_cannot_be_started_is_an_answer(talk):
     one = talk()
-    answer = one.ask("run", argv=["/no/such/program"], files={}, outputs=[], limit_s=1)
+    answer = one.ask("run", programs=[dict(NOTHING, argv=["/no/such/program"])], limit_s=1)
     assert answer["error"]["code"] == "cannot_start"
     assert "/no/such/program" in answer["error"]["what"]
     assert run(one, "print(1)")["ok"]["code"] == 0
@@ -229,11 +269,11 @@ def test_a_program_that_cannot_be_started_is_an_answer(talk):
 def test_one_program_at_a_time_and_it_can_be_cancelled(talk):
     one = talk()
     start(one, FOREVER)
-    assert one.error("run", argv=["true"], files={}, outputs=[], limit_s=1) == "busy"
+    assert one.error("run", programs=[NOTHING], limit_s=1) == "busy"
     one.say(b'{"id":2,"verb":"cancel"}\n')
     answers = {a["id"]: a for a in (one.hear(), one.hear())}
     assert answers[2]["ok"] == {"stopped": True}
-    assert answers[9]["ok"]["stopped"] == "cancelled"
+    assert answers[9]["ok"]["programs"][0]["stopped"] == "cancelled"
 
 
 @pytest.mark.process
@@ -288,13 +328,16 @@ HOSTILE = [
     b'{"verb": "put_begin", "sha256": "' + b"0" * 64 + b'", "size": 100000000000000000}\n',
     b'{"verb": "get", "sha256": "' + b"0" * 64 + b'", "offset": 0}\n',
     b'{"verb": "forget", "sha256": ["/etc/passwd"]}\n',
-    b'{"verb": "run", "argv": [], "files": {}, "outputs": [], "limit_s": 1}\n',
-    b'{"verb": "run", "argv": ["a\\u0000b"], "files": {}, "outputs": [], "limit_s": 1}\n',
-    b'{"verb": "run", "argv": ["true"], "files": {"../x": "0"}, "outputs": [], "limit_s": 1}\n',
-    b'{"verb": "run", "argv": ["true"], "files": {"x\\n": "0"}, "outputs": [], "limit_s": 1}\n',
-    b'{"verb": "run", "argv": ["true"], "files": {}, "outputs": [], "limit_s": NaN}\n',
-    b'{"verb": "run", "argv": ["true"], "files": {"x": "0"}, "outputs": [], "limit_s": 1}\n',
-    b'{"verb": "run", "argv": ["true"], "files": {}, "outputs": ["/etc/passwd"], "limit_s": 1}\n',
+    b'{"verb": "run", "programs": [{"argv": [], "files": {}, "outputs": []}], "limit_s": 1}\n',
+    b'{"verb": "run", "programs": [{"argv": ["a\\u0000b"], "files": {}, "outputs": []}], "limit_s": 1}\n',
+    b'{"verb": "run", "programs": [{"argv": ["true"], "files": {"../x": "0"}, "outputs": []}], "limit_s": 1}\n',
+    b'{"verb": "run", "programs": [{"argv": ["true"], "files": {"x\\n": "0"}, "outputs": []}], "limit_s": 1}\n',
+    b'{"verb": "run", "programs": [{"argv": ["true"], "files": {}, "outputs": []}], "limit_s": NaN}\n',
+    b'{"verb": "run", "programs": [{"argv": ["true"], "files": {"x": "0"}, "outputs": []}], "limit_s": 1}\n',
+    b'{"verb": "run", "programs": [{"argv": ["true"], "files": {}, "outputs": ["/etc/passwd"]}], "limit_s": 1}\n',
+    b'{"verb": "run", "programs": [], "limit_s": 1}\n',
+    b'{"verb": "run", "programs": [7], "limit_s": 1}\n',
+    b'{"verb": "run", "programs": [' + b", ".join([b"{}"] * 65) + b'], "limit_s": 1}\n',
     b'{"verb": "find", "named": 7}\n',
 ]
 
@@ -340,7 +383,7 @@ VERBS = ("ping", "facts", "find", "put_begin", "put", "get", "forget", "cancel",
 @given(
     verb=st.sampled_from(VERBS),
     fields=st.dictionaries(
-        st.sampled_from(("sha256", "size", "offset", "data", "argv", "files", "outputs", "named")), JSON
+        st.sampled_from(("sha256", "size", "offset", "data", "programs", "limit_s", "named")), JSON
     ),
 )
 def test_any_fields_get_one_answer(tmp_path_factory, verb, fields):

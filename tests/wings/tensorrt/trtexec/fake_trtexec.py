@@ -153,6 +153,10 @@ class Fake:
             return self.failed(
                 "[TRT] 6: The engine plan file is not compatible with this version of TensorRT"
             )
+        if self.fault == "late" and Path.cwd().name == "1":
+            time.sleep(0.6)
+        if self.fault == "one dies" and Path.cwd().name == "1":
+            return self.failed("Error[1]: Cuda Runtime (out of memory)", "Engine set up failed")
         self.say("Engine loaded in 0.25 sec.")
         if self.release >= (8, 4):
             self.say("Engine deserialized in 0.125 sec.")

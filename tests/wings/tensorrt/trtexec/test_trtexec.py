@@ -5,6 +5,7 @@ What ran here is a stand-in, never TensorRT: these tests show that questions, co
 
 import errno
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -52,7 +53,7 @@ def drive(network, program, **keys):
     asked = trial(network, program, **keys)
     backend = registry.load(registry.BACKENDS, "trtexec", "backend")()
     artifact = backend.prepare(zoo.get(str(network)), spec_of(asked), cache.folder("artifacts"))
-    return artifact, backend.drive(artifact, asked)
+    return artifact, backend.drive(artifact, asked)[0]
 
 
 def has(result, code):
@@ -395,7 +396,7 @@ def test_a_graph_that_was_not_captured_is_an_error(network, trtexec):
 @pytest.mark.slow
 def test_answers_come_back_in_the_networks_order(network, trtexec, open_onnx):
     backend, artifact = prepare(network, trtexec("8502"))
-    driven = backend.drive(artifact, trial(network, trtexec("8502")))
+    (driven,) = backend.drive(artifact, trial(network, trtexec("8502")))
     assert driven.answer_rows == 1
     samples = zoo.get(str(network)).samples(Purpose.GATE, 1)
     batch = {name: np.ascontiguousarray(array[:1]) for name, array in samples.arrays.items()}
@@ -438,3 +439,46 @@ def test_options_of_the_wrong_kind(network, trtexec, options):
 def test_an_open_loop_is_not_to_be_had(network, trtexec):
     result = run(network, trtexec("8601"), scenario="fixed_rate", rate=10.0)
     assert "E-SCEN-9" in str(result.reason)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["", "late"])
+def test_several_programs_measure_together(network, trtexec, fault):
+    """One that loads for longer makes all run again, until they measure at one moment for the trial's seconds."""
+    result = run(network, trtexec("8502", fault), processes=2, min_s=0.3, max_s=0.3)
+    assert result.status in (Status.OK, Status.UNSTABLE), result.reason
+    assert [w.number for w in result.workers] == [0, 1]
+    assert len({w.pid for w in result.workers} | {0}) == 3
+    window, columns = result.window, result.queries.columns
+    assert window.stop_ns - window.start_ns >= 0.3e9
+    assert all(w.start_ns <= window.start_ns and w.stop_ns >= window.stop_ns for w in result.workers)
+    rows = result.queries.rows(window)
+    done = [int((rows.columns["worker"] == n).sum()) for n in (0, 1)]
+    assert min(done) >= 1 and sum(done) == len(rows) < len(columns["worker"])
+    seconds = (window.stop_ns - window.start_ns) / 1e9
+    assert result.metrics["throughput_sps"].value == pytest.approx(sum(done) / seconds, rel=0.02)
+    assert result.metrics["peak_rss_bytes"].value == sum(w.peak_rss_bytes.value for w in result.workers)
+    assert result.metrics["processes_rss_bytes"].value > 20_000_000
+    assert result.verification.passed
+    commands = [program["command"] for program in result.artifact["programs"]]
+    durations = {float(w.partition("=")[2]) for c in commands for w in c if w.startswith("--duration=")}
+    assert len(durations) == 1
+    assert (durations.pop() > 0.5) == (fault == "late")
+
+
+@pytest.mark.slow
+def test_a_program_that_fails_ends_those_beside_it(network, trtexec):
+    start = time.monotonic()
+    result = run(network, trtexec("8502", "one dies"), processes=3, min_s=60.0, max_s=60.0)
+    assert (result.status, result.reason.code) == (Status.OOM, "E-TRTX-10"), result.reason
+    assert time.monotonic() - start < 50
+
+
+@pytest.mark.parametrize("keys", [{"sharing": "pinned"}, {"colocated": "lenet5"}])
+def test_only_programs_alike_run_at_once(network, trtexec, keys):
+    from edgescope.bench.workers import Workers
+
+    asked = trial(network, trtexec("8502"), processes=2)
+    with mock.patch.object(bench, "program_of", return_value=object()):
+        assert isinstance(bench.driver(asked, None), bench.OwnLoop)
+        assert isinstance(bench.driver(replace(asked, **keys), None), Workers)

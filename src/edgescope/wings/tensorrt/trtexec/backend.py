@@ -32,9 +32,11 @@ from numpy.typing import NDArray
 
 from edgescope import cache, registry
 from edgescope.analysis.roofline import Layer
+from edgescope.analysis.run.workers import common_s
 from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS
 from edgescope.artifacts.onnx_names import ModulePaths
 from edgescope.backends.base import Artifact, ProgramRun, Session, Spec, checked, spec_of
+from edgescope.bench.workers import seconds as together_s
 from edgescope.errors import Message, ModelError, SettingError, UsageError
 from edgescope.models.base import Batch, Model, Purpose
 from edgescope.process import scratch_folder
@@ -51,6 +53,8 @@ WARMUP_S = 1.0
 #: Most seconds of one run; the trial's own time-out is usually shorter.
 RUN_S = 6 * 3600.0
 ANSWER_S = 600.0
+#: Runs of several processes until they measure together for long enough; how much longer each is than it need be.
+TRIES, MARGIN = 3, 1.5
 #: The names of the files that it exports.
 TIMES, LAYERS, PROFILE, OUTPUTS = "times.json", "layers.json", "profile.json", "outputs.json"
 
@@ -109,8 +113,8 @@ class TrtExec(about.AboutTensorRt):
             fix="edgescope bench ... --backend trtexec; --backend tensorrt runs engines in process",
         )
 
-    def drive(self, artifact: Artifact, trial: Trial) -> ProgramRun:
-        """Run trtexec's loop for the trial; UnsupportedError, SettingError or DeviceError say why it failed."""
+    def drive(self, artifact: Artifact, trial: Trial) -> Sequence[ProgramRun]:
+        """Run trtexec's loop in all of the trial's processes; an EdgescopeError says why it failed."""
         run = _Run(artifact, trial, self._tool(spec_of(trial)))
         with scratch_folder("trtexec") as name:
             return run.measure(Path(name))
@@ -163,26 +167,59 @@ class _Run:
         """Whether a query begins only when the query before it has ended."""
         return not self.ahead and self.trial.in_flight == 1
 
-    def measure(self, folder: Path) -> ProgramRun:
-        """Run the queries, read the exports, and convert them to our clock."""
-        spec, trial = self.artifact.spec, self.trial
-        warmup_s = WARMUP_S if trial.warmup is None else trial.warmup
-        asked = program.Measure(warmup_s, trial.min_s, trial.max_queries, trial.in_flight, self.ahead)
+    @property
+    def warmup_s(self) -> float:
+        return WARMUP_S if self.trial.warmup is None else self.trial.warmup
+
+    def measure(self, folder: Path) -> list[ProgramRun]:
+        """Run the queries of every process, read their exports, and convert them to our clock.
+
+        Processes that start at one moment load the engine for different times, and trtexec waits for nobody. So they
+        run again, longer by what was missing, until all of them measure together for the trial's seconds.
+        """
+        folders = [folder / str(number) for number in range(self.trial.processes)]
+        for each in folders:
+            each.mkdir()
+        seconds, least = self.trial.min_s, together_s(self.trial)
+        if len(folders) > 1:
+            seconds = MARGIN * least
+        for _ in range(TRIES):
+            runs = self._measured(folders, seconds)
+            lacking = least - common_s([run.window for run in runs])
+            if len(runs) == 1 or self.trial.max_queries is not None or lacking <= 0:
+                break
+            seconds += MARGIN * lacking
+        return runs
+
+    def _measured(self, folders: Sequence[Path], seconds: float) -> list[ProgramRun]:
+        """Run one process in each folder, at once, each for so many seconds; return what they did."""
+        doing = f"run {self.artifact.model.info.name} {self.trial.precision}"
+        commands = [(self._command(each, seconds), each) for each in folders]
+        rans = self.tool.place.together(commands, timeout_s=RUN_S, what=doing)
+        for ran in rans:
+            self._check(ran, doing)
+        return [self._read(ran, each) for ran, each in zip(rans, folders, strict=True)]
+
+    def _command(self, folder: Path, seconds: float) -> list[str]:
+        """Return the command that measures for so many seconds and exports into the folder."""
+        trial = self.trial
+        asked = program.Measure(self.warmup_s, seconds, trial.max_queries, trial.in_flight, self.ahead)
         bench = self.artifact.model.samples(Purpose.BENCH, trial.batch)
         batch = None if bench is None else _cut(bench.arrays, trial.batch)
-        argv = [
+        return [
             *self._loaded(folder, batch, transfers=self.transfers),
             *program.measuring(self.tool, asked),
             *program.spell(self.tool, "times", folder / TIMES, need="export its times"),
             *program.spell(self.tool, "layer_info", folder / LAYERS),
             *self._profiled(folder),
         ]
-        doing = f"run {self.artifact.model.info.name} {trial.precision}"
-        ran = self.tool.place.run(argv, cwd=folder, timeout_s=RUN_S, what=doing)
-        self._check(ran, doing)
+
+    def _read(self, ran: Ran, folder: Path) -> ProgramRun:
+        """Return what a process did, from its lines and the files that it exported."""
+        spec, batch = self.artifact.spec, self.trial.batch
         times = exports.times(folder / TIMES)
         trace = tracing.aligned(
-            ran, times, warmup_ms=warmup_s * 1e3, batch=trial.batch, transfers=self.transfers
+            ran, times, warmup_ms=self.warmup_s * 1e3, batch=batch, transfers=self.transfers
         )
         found, doubts = self._effective(folder)
         graph = switched(spec, "graph", False)
@@ -200,7 +237,7 @@ class _Run:
                 *self._warnings(doubts),
                 *tracing.warnings(trace, ran.log, transfers=self.transfers, graph=graph),
             ),
-            answer_rows=max(trial.batch, whole_number(spec, "gate_batch", 1)) if self._open() else None,
+            answer_rows=max(batch, whole_number(spec, "gate_batch", 1)) if self._open() else None,
         )
 
     def profiled(self, folder: Path, batch: Batch) -> list[Path]:
@@ -302,6 +339,7 @@ class _Run:
             "gpu": self.tool.device,
             "compute_capability": self.tool.compute_capability,
             "command": list(ran.argv),
+            "pid": ran.pid,
             "seconds": ran.seconds,
             "summary_ms": {name: dict(values) for name, values in log.summary_ms.items()},
             "totals": dict(log.totals),

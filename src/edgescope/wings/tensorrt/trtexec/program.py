@@ -23,14 +23,16 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Protocol
 
-from edgescope.errors import DeviceError, UnavailableError, UnsupportedError
+from edgescope.errors import DeviceError, EdgescopeError, UnavailableError, UnsupportedError
 from edgescope.wings.tensorrt import engine_file
 from edgescope.wings.tensorrt.trtexec import log as _trtexec_log
 from edgescope.wings.tensorrt.trtexec.log import Log
@@ -69,6 +71,14 @@ class Place(Protocol):
     ) -> Ran:
         """Run it to its end; the files that it reads and writes are on this machine, even if it runs on another."""
 
+    def together(
+        self, commands: Sequence[tuple[Sequence[str], Path]], *, timeout_s: float, what: str = ""
+    ) -> list[Ran]:
+        """Run it several times at once, each with arguments and a folder of its own.
+
+        If one fails the others are ended, and its outcome alone is returned.
+        """
+
 
 class Here:
     """The machine that edgescope runs on."""
@@ -106,8 +116,9 @@ class Here:
         timeout_s: float,
         what: str = "",
         quiet: bool = True,
+        over: threading.Event | None = None,
     ) -> Ran:
-        """Run the program to its end and return the run, passed or failed.
+        """Run the program to its end, or until `over` is set, and return the run, passed or failed.
 
         Without `quiet` a line on stderr every ten seconds says that `what` is still running. DeviceError E-TRTX-5 if it
         takes longer than `timeout_s`; it is killed then, and also when this process is interrupted.
@@ -126,7 +137,7 @@ class Here:
             ) from error
         try:
             assert process.stdout is not None
-            watched = _Watched(process, process.stdout, start, timeout_s)
+            watched = _Watched(process, process.stdout, start, timeout_s, over)
             watched.read("" if quiet else what)
             code = process.wait()
         finally:
@@ -135,7 +146,37 @@ class Here:
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()
-        return Ran(tuple(argv), code, tuple(watched.lines), watched.peak_bytes, time.monotonic() - start)
+        lasted = time.monotonic() - start
+        return Ran(tuple(argv), code, tuple(watched.lines), watched.peak_bytes, lasted, process.pid)
+
+    def together(
+        self, commands: Sequence[tuple[Sequence[str], Path]], *, timeout_s: float, what: str = ""
+    ) -> list[Ran]:
+        """Run the programs at once, each read by a thread of its own; one that fails ends the others."""
+        over, failed = threading.Event(), list[Ran | EdgescopeError]()
+
+        def one(command: tuple[Sequence[str], Path]) -> Ran | None:
+            try:
+                ran = self.run(command[0], cwd=command[1], timeout_s=timeout_s, what=what, over=over)
+            except EdgescopeError as error:
+                failed.append(error)
+                over.set()
+                return None
+            if ran.code and not over.is_set():
+                failed.append(ran)
+                over.set()
+            return ran
+
+        with ThreadPoolExecutor(len(commands)) as threads:
+            try:
+                rans = list(threads.map(one, commands))
+            finally:
+                over.set()  # this process was interrupted
+        for first in failed:
+            if isinstance(first, EdgescopeError):
+                raise first
+            return [first]
+        return [ran for ran in rans if ran is not None]
 
 
 HERE: Place = Here()
@@ -179,6 +220,8 @@ class Ran:
     peak_bytes: int | None
     """Largest resident set seen (VmHWM); None if it ended before it could be read."""
     seconds: float
+    pid: int = 0
+    """Its number on the machine where it ran."""
 
     @property
     def log(self) -> Log:
@@ -228,9 +271,15 @@ class _Watched:
     """Reads a process's output line by line as it comes."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], pipe: IO[bytes], start: float, timeout_s: float
+        self,
+        process: subprocess.Popen[bytes],
+        pipe: IO[bytes],
+        start: float,
+        timeout_s: float,
+        over: threading.Event | None,
     ) -> None:
         self.process, self.pipe, self.start, self.timeout_s = process, pipe, start, timeout_s
+        self.over = over or threading.Event()
         self.lines: list[tuple[int, str]] = []
         self.peak_bytes: int | None = None
         self.rest = b""
@@ -247,6 +296,8 @@ class _Watched:
                     size += len(chunk)
                     if not chunk:
                         return
+                if self.over.is_set():
+                    self.process.kill()
                 passed = time.monotonic() - self.start
                 if passed > self.timeout_s or size > MOST_OUTPUT:
                     raise self._endless(passed)
