@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         from edgescope.data.dataset_model import checked
 
         checked(trials[0])
-    context.use_board(args.on, trials)
+    context.use_board(trial_flags.board(args), trials)
     check_modes(trials, context.say)
     cells = context.setup(args).cells(context.store(args))
     code, results = 0, []

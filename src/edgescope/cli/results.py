@@ -273,10 +273,7 @@ class Compare:
         trial_flags.add_other_store(sub, "the candidate")
         trial_flags.add_machine(sub, "whose results the names mean")
         group = sub.add_argument_group("two machines")
-        text = "price of a machine: baseline=249, candidate=1999 or MACHINE_ID=249, in one currency; may be repeated"
-        group.add_argument(
-            "--price", type=price, action="append", default=[], metavar="NAME=PRICE", help=text
-        )
+        trial_flags.add_price(group, "baseline=249, candidate=1999 or MACHINE_ID=249")
         text = "watts that a machine may draw: the fastest measured cell of each that keeps it is compared"
         group.add_argument("--power-budget", type=trial_flags.number, default=None, metavar="W", help=text)
         sub.add_argument(
@@ -296,7 +293,7 @@ class Compare:
             baseline,
             args.candidate,
             store=store,
-            other_store=args.other_store or None,
+            other_store=trial_flags.other_store(args),
             machine="" if args.other_store else args.machine,
             force=args.force,
             prices=dict(args.price),
@@ -309,11 +306,3 @@ class Compare:
         page = document(found, noise=floor, forced=args.force)
         context.show(args, page)
         return ExitCode.OK if found.decided else ExitCode.UNDECIDED
-
-
-def price(text: str) -> tuple[str, float]:
-    """Parse `baseline=249`; return (name, price)."""
-    name, _, amount = text.rpartition("=")
-    if not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a price; write baseline=249")
-    return name, trial_flags.number(amount)

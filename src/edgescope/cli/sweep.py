@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     plan, manner = _plan(args)
     if plan.store is not None and args.store is None:
         args.store = str(plan.store)
-    context.use_board(args.on, plan.trials)
+    context.use_board(trial_flags.board(args), plan.trials)
     setup = context.setup(args)
     if args.dry_run:
         return _dry(plan.trials, args)

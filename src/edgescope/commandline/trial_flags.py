@@ -17,6 +17,7 @@ from edgescope.errors import UsageError
 
 if TYPE_CHECKING:
     from edgescope.records import Scalar, Trial
+    from edgescope.store.results import Store
 
 
 def seconds(text: str) -> float:
@@ -276,9 +277,16 @@ def add_head(sub: argparse._ActionsContainer) -> None:
 
 
 def add_other_store(sub: argparse._ActionsContainer, what: str) -> None:
-    """Add --other-store, which holds `what`."""
-    text = f"second store: it holds {what} (--store)"
-    sub.add_argument("--other-store", default=None, metavar="DIR", help=text)
+    """Add --other-store, which holds `what`; several are read as one."""
+    text = f"another store: it holds {what}; may be repeated"
+    sub.add_argument("--other-store", action="append", default=[], metavar="DIR", help=text)
+
+
+def other_store(args: argparse.Namespace) -> Store | None:
+    """Return the stores that --other-store names as one, or None."""
+    from edgescope.store.several import Stores
+
+    return Stores(args.other_store[0], args.other_store[1:]) if args.other_store else None
 
 
 def add_run(sub: argparse._ActionsContainer, about: str = "") -> None:
@@ -287,9 +295,36 @@ def add_run(sub: argparse._ActionsContainer, about: str = "") -> None:
 
 
 def add_board(sub: argparse._ActionsContainer, about: str = "") -> None:
-    """Add --on; `about` adds a remark to the help."""
+    """Add --on; `about` adds a remark to the help. A verb that takes one board asks `board` for it."""
     text = f"run on a board over ssh, in its trtexec or PyTorch{about} (edgescope docs remote)"
-    sub.add_argument("--on", default=None, metavar="ssh://USER@HOST[:PORT]", help=text)
+    sub.add_argument("--on", action="append", default=[], metavar="ssh://USER@HOST[:PORT]", help=text)
+
+
+def board(args: argparse.Namespace) -> str:
+    """Return the board that --on names, or ''; UsageError if it is given twice."""
+    if len(args.on) > 1:
+        raise UsageError(
+            "E-BOARDS-1",
+            f"{args.verb} runs on one board, not on {len(args.on)}",
+            evidence=", ".join(args.on),
+            effect="Nothing was measured",
+            fix=f"--on {args.on[0]} alone, then the same command for the next",
+        )
+    return str(args.on[0]) if args.on else ""
+
+
+def price(text: str) -> tuple[str, float]:
+    """Parse `baseline=249`; return (name, price)."""
+    name, _, amount = text.rpartition("=")
+    if not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a price; write baseline=249")
+    return name, number(amount)
+
+
+def add_price(group: argparse._ActionsContainer, names: str) -> None:
+    """Add --price; `names` shows in the help what may be named."""
+    text = f"price of a machine: {names}, in one currency; may be repeated"
+    group.add_argument("--price", type=price, action="append", default=[], metavar="NAME=PRICE", help=text)
 
 
 def add_no_cache(group: argparse._ArgumentGroup) -> None:

@@ -75,7 +75,7 @@ def device_rows(
             evidence=f"baseline: machine {baseline[0].machine.id}; candidate: machine {candidate[0].machine.id}",
             fix="--price baseline=PRICE --price candidate=PRICE",
         )
-    metered = _same_scope(baseline, candidate)
+    metered = meters_differ(baseline, candidate)
     sides = {
         side: _figures(side, group, terms, cells.get(side, ()), metered) for side, group in groups.items()
     }
@@ -90,8 +90,8 @@ def _names(name: str, side: str, group: Sequence[Result]) -> bool:
     return name == side or group[0].machine.id.startswith(name)
 
 
-def _same_scope(baseline: Sequence[Result], candidate: Sequence[Result]) -> Absent | None:
-    """Return None if watts of both sides cover the same, else why they are not compared."""
+def meters_differ(baseline: Sequence[Result], candidate: Sequence[Result]) -> Absent | None:
+    """Return why watts and joules of two sides are not compared, or None if their meters cover the same."""
     old, new = scopes(baseline), scopes(candidate)
     if old == new or not (old and new):
         return None

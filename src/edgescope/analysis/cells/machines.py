@@ -165,6 +165,15 @@ def one(results: Iterable[Result]) -> list[Result]:
     return every
 
 
+def each(results: Iterable[Result]) -> list[list[Result]]:
+    """Return the results of each machine, in the order of first appearance; one of no known machine is left out if
+    there are several.
+    """
+    every = list(results)
+    ids = dict.fromkeys(r.machine.id for r in every if known(r))
+    return [[r for r in every if r.machine.id == id_] for id_ in ids] if len(ids) > 1 else [every]
+
+
 def _listed(machines: Mapping[str, Machine], counts: Mapping[str, int] | None = None) -> str:
     texts = [
         name(m) + (f": {counts[id_]} result{'s' * (counts[id_] != 1)}" if counts else "")

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.wings.optimize.verb import optimize
 
     wanted(args.objective, args.constraint)  # before minutes are spent
-    context.use_board(args.on)
+    context.use_board(trial_flags.board(args))
     setup = context.setup(args)
     if args.output:
         from edgescope.report import writable

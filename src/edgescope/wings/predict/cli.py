@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         confirm_runs=args.confirm_runs,
         epoch_samples=args.epoch_samples,
         prior_model=args.prior_model,
-        other_store=args.other_store,
+        other_store=trial_flags.other_store(args),
         machine=args.machine,
         store=args.store,
         setup=context.setup(args),

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.search import candidates
     from edgescope.wings.recommend.verb import recommend
 
-    context.use_board(args.on)
+    context.use_board(trial_flags.board(args))
     if args.search and not args.backend and args.study is None:
         with waiting("checking which engines are installed"):
             candidates.installed()

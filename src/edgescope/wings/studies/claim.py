@@ -102,10 +102,17 @@ class Claim(Generic[T]):
         return heard(voices, self.of, missing, self.ratio, read_off=self.read_off)
 
 
-def answered(paper: Paper, table: T, nothing: str = "") -> tuple[Answered, ...]:
-    """Return every claim of a paper with its answer; `nothing` is the reason if no claim can be answered."""
+def answered(
+    paper: Paper, table: T, nothing: str = "", boards: Callable[[Stated], Found] | None = None
+) -> tuple[Answered, ...]:
+    """Return every claim of a paper with its answer; `nothing` is the reason if no claim can be answered.
+
+    `boards` judges the claims about machines.
+    """
 
     def one(claim: Stated) -> Found:
+        if claim.boards and boards:
+            return boards(claim)
         why = nothing or claim.unmeasured
         found: Found = unknown(why) if why else getattr(paper.judges, claim.key)(table)
         return found

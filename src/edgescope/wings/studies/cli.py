@@ -15,6 +15,7 @@ from edgescope.commandline import context, trial_flags
 from edgescope.wings.studies.paper import Paper, papers
 
 if TYPE_CHECKING:
+    from edgescope.records import Result
     from edgescope.store.results import Store
 
 INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
@@ -33,6 +34,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
         for option, keys in paper.options.items():
             kind = {"type": Path, "default": None} if "kind" in keys else {"default": ""}
             one.add_argument(f"--{option}", **kind | {k: v for k, v in keys.items() if k != "kind"})
+        trial_flags.add_other_store(one, "another machine's results")
+        trial_flags.add_price(one, "'Orin Nano=249', its address or the beginning of its id")
         trial_flags.add_output(one, "file to write: the answer as well (.html, .md, .csv, .json)")
         context.add_verbose(one)
         if not paper.measured_by:
@@ -40,7 +43,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
             trial_flags.add_json(one)
             continue
         trial_flags.add_run(one)
-        trial_flags.add_board(one)
+        trial_flags.add_board(one, "; repeated: boards beside each other")
         if paper.measured_by == "optimize":
             text = "time until the answer, for each model, with --run (90s)"
             one.add_argument("--budget", type=trial_flags.seconds, default=90.0, metavar="TIME", help=text)
@@ -51,21 +54,18 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure with --run, print the answer, write the file; return 1 if the store gives no answer."""
     from edgescope.report.document import Answer
-    from edgescope.runner.setup import own_results
-    from edgescope.wings.studies.page import study
+    from edgescope.wings.studies.verb import study
 
     context.ready(args)
-    context.use_board(getattr(args, "on", None))
-    paper, store = papers()[args.paper], context.store(args)
+    paper, store = papers()[args.paper], _store(args)
     options = {name: _read(args, name, keys) for name, keys in paper.options.items()}
-    if getattr(args, "run", False):
-        MEASURES[paper.measured_by](args, paper, store)
     found = study(
         paper.name,
         store,
-        own_results(store, args.machine, context.say),
+        _results(args, paper, store),
         models=args.models,
         command=context.command(),
+        prices=dict(args.price),
         **options,
     )
     for problem in store.problems:
@@ -74,6 +74,46 @@ def run(args: argparse.Namespace) -> int:
     if args.output and not args.json:
         print(f"written to {args.output}")
     return int(any(isinstance(part, Answer) and part.kind == "none" for part in found.parts))
+
+
+def _store(args: argparse.Namespace) -> Store:
+    from edgescope.store.several import Stores
+
+    return Stores(args.store or None, args.other_store) if args.other_store else context.store(args)
+
+
+def _results(args: argparse.Namespace, paper: Paper, store: Store) -> list[Result]:
+    """Measure with --run; return the results of the boards that --on names, else of this machine or --machine.
+
+    A board that cannot be reached is told, and what the store holds of it stays in the answer; if it is the only one,
+    its error is raised.
+    """
+    from edgescope.devices import manifest
+    from edgescope.errors import EdgescopeError, UsageError
+    from edgescope.runner.setup import own_results
+
+    urls, ids = list(getattr(args, "on", [])), set[str]()
+    for url in urls or [""]:
+        try:
+            context.use_board(url)
+        except EdgescopeError as error:
+            if len(urls) == 1 or isinstance(error, UsageError):
+                raise
+            context.say(f"{url}: {error}")
+            ids |= {r.machine.id for r in store.results() if _address(r) == url.partition("?")[0].rstrip("/")}
+            continue
+        ids.add(manifest.here().id)
+        if getattr(args, "run", False):
+            MEASURES[paper.measured_by](args, paper, store)
+    if len(urls) > 1:
+        return [r for r in store.results() if r.machine.id in ids]
+    return own_results(store, args.machine, context.say, apart=True)
+
+
+def _address(result: Result) -> str:
+    """Return the address of the board that a result was measured on, '' if it was no board."""
+    agent = result.machine.state.get("agent")
+    return str(agent.get("address")) if isinstance(agent, Mapping) else ""
 
 
 def _read(args: argparse.Namespace, name: str, keys: Mapping[str, Any]) -> object:

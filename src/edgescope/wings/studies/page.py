@@ -25,19 +25,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgescope.analysis.cells.machines import called
-from edgescope.errors import UsageError
 from edgescope.plots.style import COLOURS, INK, LINE, Figure, axis, bounds, layout, log_ticks
 from edgescope.records import Machine, Measured, Result
 from edgescope.report import document as doc
 from edgescope.wings.studies import claim
-from edgescope.wings.studies.paper import Paper, papers
-
-if TYPE_CHECKING:
-    from edgescope.store.results import Store
-
+from edgescope.wings.studies.boards import Entry
+from edgescope.wings.studies.paper import Paper
 
 Reading = Mapping[str, Any]
 """One row: name -> its value, as a table's cell holds it."""
@@ -60,38 +56,21 @@ class Content:
     words: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
     """What JSON prints."""
-
-
-def study(
-    name: str,
-    store: Store,
-    results: Iterable[Result],
-    *,
-    models: tuple[str, ...] = (),
-    command: str = "",
-    **options: Any,
-) -> doc.Document:
-    """Return the document that compares a paper with one machine's results; read raw rows only of the results used.
-
-    `store` holds the raw rows of `results`. `models`: beginnings of names; `options`: the flags of this study.
-    UsageError for an unknown study, mixed machines, or an option that names something that the store lacks.
-    """
-    from edgescope.analysis.cells import machines
-
-    if name not in papers():
-        raise UsageError(
-            "E-PAPER-1", f"no study is called {name!r}", evidence=f"known: {', '.join(papers())}"
-        )
-    paper = papers()[name]
-    mine = [r for r in results if not models or r.trial.model.startswith(models)]
-    wanted = [r for r in mine if paper.own.wanted(r.trial, models, **options)]
-    used, left = store.fulls(machines.one(wanted)), len(mine) - len(wanted)
-    return document(paper, used, models=models, left_out=left, command=command, **options)
+    entries: Sequence[Entry] = ()
+    """What this machine did of each piece of the study's work, for the page of several boards."""
+    printed: Mapping[str, Entry] = field(default_factory=dict)
+    """What the paper printed of each of its boards."""
 
 
 def document(paper: Paper, results: Iterable[Result], *, command: str = "", **options: Any) -> doc.Document:
     """Return the page of a paper about these results; `options` are those of its own module."""
-    return of(paper, paper.own.content(paper, results, **options), command)
+    return of(paper, content_of(paper, results, **options), command)
+
+
+def content_of(paper: Paper, results: Iterable[Result], **options: Any) -> Content:
+    """Return what a paper's own module says of one machine's results."""
+    found: Content = paper.own.content(paper, results, **options)
+    return found
 
 
 def of(paper: Paper, content: Content, command: str = "") -> doc.Document:

@@ -73,6 +73,8 @@ class Stated:
     known: str
     unmeasured: str = ""
     """Why nothing that edgescope measures can answer the claim; '' if something can."""
+    boards: Mapping[str, Any] = field(default_factory=dict)
+    """For a claim about machines: which, by which figure, and the limit (boards.py)."""
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from edgescope import units
+from edgescope.analysis.cells import machines
+from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.image import photos
 from edgescope.options import pinned
@@ -15,14 +19,47 @@ from edgescope.records import Answer, Json, Result, Trial
 from edgescope.report.document import Document
 from edgescope.runner.builds import Waiting
 from edgescope.runner.setup import Setup, Stored, check_modes, store_of
+from edgescope.store.results import Store
 from edgescope.study import grid
+from edgescope.wings.studies import beside
 from edgescope.wings.studies.edge_training import study as training
-from edgescope.wings.studies.page import of, study
+from edgescope.wings.studies.page import document, of
 from edgescope.wings.studies.paper import papers
 from edgescope.wings.studies.video_ladder import climb
 from edgescope.wings.studies.video_ladder import study as levels
 
 BUDGET_S = 1200.0
+
+
+def study(
+    name: str,
+    store: Store,
+    results: Iterable[Result],
+    *,
+    models: tuple[str, ...] = (),
+    command: str = "",
+    prices: Mapping[str, float] = MappingProxyType({}),
+    **options: Any,
+) -> Document:
+    """Return the document that sets a paper beside one machine's results, or several machines' beside each other.
+
+    `store` holds the raw rows of `results`; those of results that the study uses are read. `models`: beginnings of
+    names; `prices`: what boards cost, by name, address or id; `options`: the flags of this study. UsageError for an
+    unknown study, an option that names something that the store lacks, or a price of no board.
+    """
+    if name not in papers():
+        raise UsageError(
+            "E-PAPER-1", f"no study is called {name!r}", evidence=f"known: {', '.join(papers())}"
+        )
+    paper = papers()[name]
+    mine = [r for r in results if not models or r.trial.model.startswith(models)]
+    wanted = [r for r in mine if paper.own.wanted(r.trial, models, **options)]
+    each = machines.each(wanted)
+    if len(each) > 1:
+        groups = [store.fulls(group) for group in each]
+        return beside.document(beside.beside(paper, groups, prices, models=models, **options), command)
+    left = len(mine) - len(wanted)
+    return document(paper, store.fulls(wanted), models=models, left_out=left, command=command, **options)
 
 
 @dataclass(frozen=True, repr=False)

@@ -107,7 +107,7 @@ def _traced(args: argparse.Namespace) -> Traced:
         program = words[words.index("--") + 1 :]
         return trace(
             program=program,
-            on=args.on or "",
+            on=trial_flags.board(args),
             range_name=args.range,
             seconds=args.seconds,
             setup=context.setup(args),

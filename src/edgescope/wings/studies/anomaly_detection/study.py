@@ -18,7 +18,8 @@ from edgescope.records import Absent, Field, Json, Measured, Result, Status, Tri
 from edgescope.records.answers import plain
 from edgescope.report import document as doc
 from edgescope.units import show
-from edgescope.wings.studies import claim
+from edgescope.wings.studies import boards, claim
+from edgescope.wings.studies.boards import MEMORY, Entry
 from edgescope.wings.studies.claim import Found, Voice, heard, held, unknown
 from edgescope.wings.studies.page import Content, Reading, where
 from edgescope.wings.studies.paper import Paper
@@ -27,7 +28,6 @@ PARTS = ("engines", "shapes", "views", "chains")
 ROUNDS = 3
 """Runs of each engine; the other parts differ by so much that one run shows it."""
 SNIPPETS, FRAMES = 32, 16
-MEMORY, UNIFIED = "memory_bytes", "unified_memory_bytes"
 GOOD = (Status.OK, Status.UNSTABLE)
 FIGURES = ("throughput_sps", MEMORY, "power_w", "energy_per_sample_j")
 STAGES = ("decode", "preprocess", "infer", "score", "alarm")
@@ -65,17 +65,7 @@ class Cell:
         """Return one figure over its runs."""
         if not self.runs:
             return Absent(self.problem or "not measured")
-        return self._memory() if name == MEMORY else across(self.runs, name)
-
-    def _memory(self) -> Field:
-        """Return the memory that the chain takes of the one memory there is, where CPU and GPU share it."""
-        unified = [r for r in self.runs if UNIFIED in r.metrics or "jetson" in r.machine.stable]
-        if self.trial.place.is_host or not unified:
-            return across(self.runs, "peak_rss_bytes")
-        found = across(self.runs, UNIFIED)
-        if isinstance(found, Measured):
-            return found
-        return Absent(f"what CPU and GPU took of their memory was not measured ({found.reason})")
+        return boards.memory(self.runs) if name == MEMORY else across(self.runs, name)
 
     @property
     def fps(self) -> Field:
@@ -227,7 +217,8 @@ def content(
     cells = measured(paper, known, device, source)
     title = paper.heading + where(known[0].machine if known else None)
     best = cells.fastest
-    found = claim.answered(paper, cells, "" if best else "no engine ran the chain")
+    entries = [_entry(best)] if best else []
+    found = boards.answered(paper, cells, boards.alone(known, entries), "" if best else NOTHING)
     if best is None:
         none = f"No whole chain on {device} is in this store. Measure: {paper.measure} --device {device} --part engines"
         answer = doc.Answer("Nothing measured", "", (none,), none, kind="none")
@@ -260,7 +251,14 @@ def content(
         claims=found,
         words={"ran": _ran(paper)},
         data={"cells": [_plain(cell) for cell in cells.every], "claims": claim.plain(found)},
+        entries=entries,
+        printed=_printed(paper, best.chain),
     )
+
+
+def _entry(best: Cell) -> Entry:
+    """Return the study's chain in the engine that is fastest on this machine."""
+    return boards.entry(best.chain, best.engine, best.runs, {"throughput_sps": best.fps})
 
 
 def _answers(paper: Paper, cells: Cells) -> Iterator[str]:
@@ -284,6 +282,7 @@ def _reading(cell: Cell) -> Reading:
         "crops": crops,
         **stages,
         **{n: cell[n] for n in FIGURES},
+        "throughput_sps": cell.fps,
     }
 
 
@@ -303,6 +302,14 @@ def _boards(paper: Paper) -> Iterator[Reading]:
         known = {number.figure: Measured(number.value, units[number.figure]) for number in mine}
         names = (*FIGURES, "gain", *(f"{stage}_s" for stage in STAGES))
         yield {"engine": f"{board} (study)", "look": "dim", **{n: known.get(n, UNSAID) for n in names}}
+
+
+def _printed(paper: Paper, chain: str) -> dict[str, Entry]:
+    """Return what the study's text says of each of its boards."""
+    return {
+        str(row["engine"]).removesuffix(" (study)"): Entry(chain, "", {n: row[n] for n in FIGURES})
+        for row in _boards(paper)
+    }
 
 
 def _ran(paper: Paper) -> str:
