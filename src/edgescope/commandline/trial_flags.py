@@ -304,7 +304,7 @@ def board(args: argparse.Namespace) -> str:
     """Return the board that --on names, or ''; UsageError if it is given twice."""
     if len(args.on) > 1:
         raise UsageError(
-            "E-BOARDS-1",
+            "E-ON-12",
             f"{args.verb} runs on one board, not on {len(args.on)}",
             evidence=", ".join(args.on),
             effect="Nothing was measured",

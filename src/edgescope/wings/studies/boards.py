@@ -238,5 +238,5 @@ def _lacking(paper: Paper, rule: Mapping[str, object], boards: Sequence[Board]) 
     others = named if isinstance(named, list) else []
     needs = [str(rule["of"]), *map(str, others), *(["another board"] if named == [] else [])]
     here = ", ".join(b.name for b in boards if b.machine) or "no machine"
-    on = " ".join(f"--on ssh://BOARD{i}" for i in range(1, len(needs) + 1))
-    return f"it needs {' and '.join(needs)}; here: {here}. Try: edgescope study {paper.name} {on} --run"
+    lacks = f"it needs {' and '.join(needs)}; here: {here}"
+    return f"{lacks}. Try: {paper.measure} --on ssh://BOARD1 --on ssh://BOARD2"

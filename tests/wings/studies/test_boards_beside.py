@@ -101,7 +101,7 @@ def test_a_claim_whose_board_is_missing_names_it_and_the_command(machines):
     lacking = found["orin_over_xavier"]
     assert lacking.answer is Answer.UNKNOWN
     assert "a AGX Xavier" not in lacking.found and "AGX Xavier" in lacking.found
-    assert "edgescope study anomaly --on ssh://BOARD1 --on ssh://BOARD2 --run" in lacking.found
+    assert "edgescope study anomaly --run --on ssh://BOARD1 --on ssh://BOARD2" in lacking.found
 
 
 def test_one_board_answers_what_it_can_alone(machines):
