@@ -213,7 +213,7 @@ class Board:
     ) -> list[Ran]:
         started = [(translated(argv, cwd), Lines("" if quiet else what)) for argv, cwd in commands]
         doing = what or f"run {Path(commands[0][0][0]).name}"
-        ended = self.perform(started, timeout_s, doing)
+        ended = self.perform_all(started, timeout_s, doing)
         alone = [(s, e) for s, e in zip(started, ended, strict=True) if e["stopped"] != ANOTHER]
         failed = [(s, e) for s, e in alone if e["stopped"] or e["code"]]
         for (_, lines), told in failed:
@@ -221,7 +221,11 @@ class Board:
                 raise self._endless(lines, told)
         return [_outcome(line, lines, told) for (line, lines), told in failed or alone]
 
-    def perform(
+    def perform(self, line: Line, lines: Lines, timeout_s: float, doing: str) -> Mapping[str, Json]:
+        """Send the files, run the command line, fetch what it made if it ended well; return how it ended."""
+        return self.perform_all([(line, lines)], timeout_s, doing)[0]
+
+    def perform_all(
         self, started: Sequence[tuple[Line, Lines]], timeout_s: float, doing: str
     ) -> list[Mapping[str, Json]]:
         """Send the files, run the command lines at once, fetch what they made; return how each ended.

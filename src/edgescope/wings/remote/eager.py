@@ -187,7 +187,7 @@ class _Start:
             made = {name: place / name for name in (REPORT, *self.fetched)}
             words = [board.python(), PROGRAM, JOB]
             started.append((Line(words, sent, made, {PROGRAM, NETWORK}), Lines(self.doing)))
-        ended = board.perform(started, self.limit_s, self.doing)
+        ended = board.perform_all(started, self.limit_s, self.doing)
         bad = [n for n, told in enumerate(ended) if told["stopped"] != ANOTHER and _bad(told)]
         if bad:
             texts = _texts(started[bad[0]][1])

@@ -60,7 +60,7 @@ def on(board: Board, command: Sequence[str], seconds: float = 0.0) -> Trace:
         sampler = {"sitecustomize.py": INJECT / "sitecustomize.py"}
         line = Line(["sh", "-c", script], sent=sampler, fetched={LEFT: folder / LEFT})
         with board.sampling(SAMPLER_HZ) as rows:
-            (ended,) = board.perform([(line, _Printed(""))], LONGEST_S, f"run {command[0]}")
+            ended = board.perform(line, _Printed(""), LONGEST_S, f"run {command[0]}")
         if ended["stopped"]:
             what = f"{command[0]} was stopped on {board.wire.address}"
             raise DeviceError(
