@@ -139,7 +139,13 @@ def test_the_extras_of_the_messages_are_those_of_the_package():
     from edgescope import registry
 
     known = set(metadata("edgescope").get_all("Provides-Extra") or ())
-    assert set(registry.EXTRAS) <= known and known - set(registry.EXTRAS) <= {"all", "dev", "docs", "page"}
+    assert set(registry.EXTRAS) <= known and known - set(registry.EXTRAS) <= {
+        "all",
+        "dev",
+        "docs",
+        "networks",
+        "page",
+    }
 
 
 @pytest.mark.slow

@@ -66,6 +66,7 @@ def test_the_workflow_installs_every_extra_but_those_for_contributors():
     left = {
         "dev",
         "docs",
+        "networks",  # a part of torch
         "page",
         "rtx",
     }  # rtx: who downloads TensorRT-RTX accepts NVIDIA's licence, and CI does not

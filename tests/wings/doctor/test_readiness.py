@@ -277,6 +277,34 @@ def test_a_discrete_gpu_needs_gpus_all(tmp_path):
     assert "--gpus all" not in unlock.command(unlock.flags(tmp_path))
 
 
+def camera(number, index, name):
+    folder = f"sys/class/video4linux/video{number}"
+    return {f"{folder}/index": f"{index}\n", f"{folder}/name": f"{name}\n"}
+
+
+def test_a_container_that_does_not_see_a_camera_says_so(tmp_path):
+    usb = camera(0, 0, "HD Pro Webcam C920") | camera(1, 1, "HD Pro Webcam C920")
+    write(tmp_path, {".dockerenv": "", **usb})
+    (found,) = [f for f in unlock.flags(tmp_path) if "video" in f.flag]
+    assert (found.flag, found.brings) == ("--device /dev/video0", "the camera HD Pro Webcam C920")
+    write(tmp_path, {"dev/video0": ""})
+    assert not [f for f in unlock.flags(tmp_path) if "video" in f.flag]
+
+
+def test_a_camera_on_a_csi_port_needs_the_socket_of_its_daemon_too(tmp_path):
+    root = write(board(tmp_path), camera(0, 0, "vi-output, imx219 9-0010"))
+    assert not [
+        f for f in unlock.flags(root) if "video" in f.flag or "argus" in f.flag
+    ]  # its node is not there
+    write(root, {"dev/video0": "", "tmp/argus_socket": ""})
+    assert [f.flag for f in unlock.flags(root) if "video" in f.flag or "argus" in f.flag] == [
+        "--device /dev/video0",
+        "-v /tmp/argus_socket:/tmp/argus_socket",
+    ]
+    write(tmp_path / "in", {".dockerenv": "", **camera(0, 0, "vi-output, imx219 9-0010")})
+    assert "argus_socket" in unlock.command(unlock.flags(tmp_path / "in"))
+
+
 def test_lines_of_nvpmodel_conf_that_are_not_understood_are_told_and_a_whole_file_is_not(tmp_path):
     lines = [f"line {n}: 4 words where 3 are due" for n in (7, 8, 9, 10)]
     (found,) = readiness.board({}, {}, {}, {"jetson": {"nvpmodel_problems": lines}}, tmp_path)

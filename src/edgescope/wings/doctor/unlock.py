@@ -236,6 +236,25 @@ def _everywhere(root: Path, *, inside: bool) -> list[Flag]:
         out.append(_unmasked("CPU energy (powercap)"))
     if not inside or fact(root / "proc/2/comm") != "kthreadd":  # the kernel's own thread on a real machine
         out.append(Flag("--pid=host", "the other processes, so that a busy one can be named"))
+    return [*out, *_cameras(root, inside=inside)]
+
+
+def _cameras(root: Path, *, inside: bool) -> list[Flag]:
+    """Return the flags for cameras: a container sees them in /sys, but not their nodes in /dev.
+
+    A camera on USB has a second node, of index 1, for what is known of its frames. One on a Jetson's CSI port, called
+    vi-output, is also reached through the socket of NVIDIA's camera daemon.
+    """
+    out = []
+    for folder in sorted(root.glob("sys/class/video4linux/video*")):
+        node, socket = f"dev/{folder.name}", "tmp/argus_socket"
+        name = fact(folder / "name")
+        if fact(folder / "index") == "0" and (root / node).exists() != inside:
+            out.append(
+                Flag(f"--device /{node}", f"the camera {name}" if isinstance(name, str) else "a camera")
+            )
+        if isinstance(name, str) and name.startswith("vi-output") and (root / socket).exists() != inside:
+            out.append(Flag(f"-v /{socket}:/{socket}", "cameras on the CSI port (nvarguscamerasrc)"))
     return out
 
 
