@@ -517,6 +517,10 @@ DATA = Family(
         "folder": Entry(
             "edgescope.data.opening:read_folder", summary="a folder of images, whose sub-folders are classes"
         ),
+        "published": Entry(
+            "edgescope.data.published:read",
+            summary="MNIST, CIFAR or GLD-23k in the files that their authors publish",
+        ),
         "csv": Entry("edgescope.wings.datasets:read_csv", summary="a .csv of file,label"),
         "coco": Entry(
             "edgescope.wings.datasets:read_coco",

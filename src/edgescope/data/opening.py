@@ -1,6 +1,7 @@
 """From a name to data: what kind it is, its pin, and how the kinds are read that need no other library.
 
     FOLDER                 images (sub-folders are classes), .npy files, or what Hugging Face's `datasets` saved
+    FOLDER                 MNIST, CIFAR-10, CIFAR-100 or GLD-23k in their own files (published.py)
     FILE.csv FILE.json     files and labels; COCO annotations
     FILE.npz               arrays by input name, and `labels`
     module:callable        a function of yours that returns an iterable
@@ -45,6 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import cache, foreign
+from edgescope.data import published
 from edgescope.data.base import MOST, Found, Label, Record, content_of, digest_of
 from edgescope.errors import UsageError
 from edgescope.registry import DATA, load, need
@@ -68,7 +70,8 @@ def kind(name: str) -> str:
     if exists and path.is_dir():
         if (path / "state.json").is_file() and (path / "dataset_info.json").is_file():
             return "datasets"
-
+        if published.reader(path) is not None:
+            return "published"
         return "npy" if foreign.holds(path, (".npy",)) and not foreign.holds(path, IMAGES) else "folder"
     if exists and path.is_file() and path.suffix.lower() in SUFFIXES:
         return SUFFIXES[path.suffix.lower()]

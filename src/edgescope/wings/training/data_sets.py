@@ -1,7 +1,8 @@
 """Data sets to train a classifier on: JPEG files decoded one by one, pictures packed in memory, or arrays.
 
 A folder of sub-folders of JPEG files is read, decoded and augmented item by item, as studies of large photographs do. A
-folder with `images.npy` and `labels.npy` is held in memory, as MNIST and CIFAR are. `edgescope train data` writes both.
+folder with `images.npy` and `labels.npy` is held in memory, as are MNIST and CIFAR in their own files
+(edgescope.data.published), which knows GLD-23k's lists of photographs, too. `edgescope train data` writes both kinds.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import io
 import itertools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from edgescope import foreign
+from edgescope.data import published
 from edgescope.errors import UsageError
 from edgescope.wings.training import medium
 from edgescope.wings.training.loading import stage
@@ -74,10 +76,12 @@ class Packed(Dataset[Any]):
 
     files: Sequence[Path] = ()
 
-    def __init__(self, folder: Path, pictures: Pictures, size: int) -> None:
-        self.notes: tuple[str, ...] = ()
-        self.images: NDArray[np.uint8] = np.load(folder / IMAGES)
-        self.labels: NDArray[np.int64] = np.load(folder / LABELS)
+    def __init__(
+        self, folder: Path, pictures: Pictures, size: int, given: published.Packed | None = None
+    ) -> None:
+        self.notes: tuple[str, ...] = (given.note,) if given else ()
+        self.images: NDArray[np.uint8] = given.images if given else np.load(folder / IMAGES)
+        self.labels: NDArray[np.int64] = given.labels if given else np.load(folder / LABELS)
         self.pictures, self.size = pictures, min(size or len(self.labels), len(self.labels))
         self.classes = int(self.labels.max(initial=-1)) + 1
         wanted = (pictures.height, pictures.width, pictures.channels)
@@ -113,7 +117,7 @@ class Photographs(Dataset[Any]):
         medium: str = "",
         preload: bool = False,
     ) -> None:
-        rows, self.notes = _listed(folder), _notes(folder)
+        rows, self.notes = _rows(folder)
         chosen = rows[:: max(1, len(rows) // size)][:size] if size else rows
         self.files = [path for path, _ in chosen]
         self.labels = [label for _, label in chosen]
@@ -183,8 +187,10 @@ def _crop(width: int, height: int) -> tuple[int, int, int, int]:
 
 def opened(folder: Path, pictures: Pictures, size: int, options: Mapping[str, Any]) -> Packed | Photographs:
     """Return the data set in a folder; UsageError if there is none, or it does not fit the network's input."""
-    if (folder / IMAGES).exists():
-        return Packed(folder, pictures, size)
+    reader = published.reader(folder, foreign.TRAINING)
+    given = reader() if reader else None
+    if isinstance(given, published.Packed) or (folder / IMAGES).exists():
+        return Packed(folder, pictures, size, given if isinstance(given, published.Packed) else None)
     found = Photographs(
         folder,
         pictures,
@@ -219,6 +225,15 @@ def draft_share(folder: Path, shape: tuple[int, ...], files: int = 8) -> tuple[f
     return spent[1] / spent[0], sum(path.stat().st_size for path in items.files)
 
 
+def _rows(folder: Path) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
+    """Return (file, class number) of every photograph, classes alternating, and what is to be said of them."""
+    reader = published.reader(folder, foreign.TRAINING)
+    given = reader() if reader else None
+    if isinstance(given, published.Listed):
+        return _in_turns(given.files), (given.note,)
+    return _listed(folder), _notes(folder)
+
+
 def _listed(folder: Path) -> list[tuple[Path, int]]:
     """Return (file, class number) of every JPEG file; a sub-folder is a class, and classes alternate."""
     if not folder.is_dir():
@@ -229,10 +244,18 @@ def _listed(folder: Path) -> list[tuple[Path, int]]:
         by_class.setdefault(place.kind(path), []).append(path)
     by_class.pop("", None)  # those at the top have no class
     known = place.classes(folder, by_class)
-    numbered = [(number, by_class[kind]) for kind in by_class if (number := known.number(kind)) is not None]
-    numbered.sort(key=lambda one: one[0])
-    turns = itertools.zip_longest(*(files for _, files in numbered))
-    numbers = [number for number, _ in numbered]
+    return _in_turns(
+        (path, n) for kind in by_class if (n := known.number(kind)) is not None for path in by_class[kind]
+    )
+
+
+def _in_turns(files: Iterable[tuple[Path, int]]) -> list[tuple[Path, int]]:
+    """Return (file, class number) with the classes alternating, so that a part of them holds all classes."""
+    by_class: dict[int, list[Path]] = {}
+    for path, number in files:
+        by_class.setdefault(number, []).append(path)
+    numbers = sorted(by_class)
+    turns = itertools.zip_longest(*(by_class[number] for number in numbers))
     return [(path, n) for turn in turns for path, n in zip(turn, numbers, strict=True) if path is not None]
 
 
