@@ -71,6 +71,20 @@ def test_the_screen_says_how_many_hold_and_where_the_file_is():
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_what_does_not_hold_comes_first_and_a_reason_of_several_checks_is_said_once():
+    gone = Outcome(Status.UNSUPPORTED, "not a Jetson: neither /a nor /b (in a container)")
+    fails = Verified(CAMERA, Outcome(Status.FAILS, "2 of 30 frames"))
+    two = [Verified(Check(name, "p", 1.0, ""), gone) for name in ("one", "two")]
+    shown = page.document(made(HOLDS, *two, fails), "b.json")
+    lines = ["".join(word for word, _ in line) for line in terminal.lines(shown, 80, limit=None)]
+    assert [line for line in lines if ": " in line][:3] == [
+        "does not hold: camera: 2 of 30 frames",
+        "holds: rails: 3 rails",
+        "unsupported: not a Jetson (one, two)",
+    ]
+    assert "neither /a nor /b" in str(terminal.lines(shown, 200, verbose=True, limit=None))
+
+
 def test_a_setting_that_is_left_changed_is_said():
     one = BoardFile("1", "c", "d", "here", "b", 1.0, (), (), ("nvpmodel 15W (0)",))
     lines = terminal.lines(page.document(one, "b.json"), 80, limit=None)

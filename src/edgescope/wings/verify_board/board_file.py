@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,7 +74,7 @@ class BoardFile:
             "seconds": round(self.seconds, 1),
             "restored": plain(self.restored),
             "left": plain(self.left),
-            "checks": {one.check.name: plain(one.to_json()) for one in self.checks},
+            "checks": {one.check.name: plain(finite(one.to_json())) for one in self.checks},
         }
 
     def of(self, status: Status) -> list[Verified]:
@@ -93,6 +94,15 @@ class BoardFile:
             )
         with files.written(path) as file:
             file.write(text.encode())
+
+
+def finite(value: Json) -> Any:
+    """Return a JSON value with None in place of nan and infinity, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read(path: Path) -> BoardFile:

@@ -76,9 +76,21 @@ class Check:
     """module:function below `checks`."""
     given: Mapping[str, Json] = field(default_factory=dict)
     """What the function is given besides the site."""
+    recorded: bool = False
+    """Whether it can run on a recording."""
+    gpu: bool = False
+    """Whether it needs an NVIDIA GPU."""
+    here: bool = False
+    """Whether it runs in the Python that has edgescope, so not over ssh."""
 
     def run(self, site: Site) -> Outcome:
-        """Run it in this process."""
+        """Run it in this process, where the site has what it needs."""
+        if site.reached == "recording" and not self.recorded:
+            return unsupported("a recording runs no program")
+        if self.here and site.reached == "ssh":
+            return unsupported("it runs where edgescope is installed: run the kit on the board itself")
+        if self.gpu and not site.has_gpu():
+            return unsupported("there is no NVIDIA GPU")
         module, name = self.target.split(":")
         function: Callable[..., Outcome] = getattr(
             importlib.import_module(f"{__package__}.checks.{module}"), name
@@ -93,7 +105,9 @@ def checks() -> dict[str, Check]:
 
 
 def _check(name: str, row: dict[str, Any]) -> Check:
-    return Check(name, row.pop("path"), float(row.pop("limit_s")), row.pop("runs"), row)
+    path, limit_s, target = str(row.pop("path")), float(row.pop("limit_s")), str(row.pop("runs"))
+    recorded, gpu, here = (bool(row.pop(key, False)) for key in ("recorded", "gpu", "here"))
+    return Check(name, path, limit_s, target, row, recorded, gpu, here)
 
 
 def chosen(only: Sequence[str]) -> list[Check]:

@@ -68,6 +68,9 @@ class Site(Protocol):
     def names(self) -> Names:
         """Return the words that name the board, its owner or its network."""
 
+    def has_gpu(self) -> bool:
+        """Return whether the board has an NVIDIA GPU, its own or on a card."""
+
     def watch(self) -> Watch:
         """Return what samples the board's sensors and reads its throttling counters."""
 
@@ -97,6 +100,10 @@ class Here:
     def names(self) -> Names:
         """Return the words that name this machine."""
         return Names.here(self.root) | Names.here()
+
+    def has_gpu(self) -> bool:
+        """Return whether it has an NVIDIA GPU."""
+        return _has_gpu(self.devices)
 
     def watch(self) -> Watch:
         """Return a watch of this machine's sensors."""
@@ -174,6 +181,10 @@ class OnBoard:
         where = self.board.wire.address
         return Names.here() | Names.of(files, [*words, ("user", where.user), ("host", where.host)])
 
+    def has_gpu(self) -> bool:
+        """Return whether it has an NVIDIA GPU."""
+        return _has_gpu(self.devices)
+
     def watch(self) -> Watch:
         """Return a watch through the agent."""
         return BoardWatch(self.board)
@@ -216,6 +227,10 @@ def _below(root: Path) -> dict[str, Device]:
     """Return the devices that read the files below a folder."""
     names = [name for name in _IN_FILES if name in registry.DEVICES]
     return {name: registry.load(registry.DEVICES, name, "device")(root) for name in names}
+
+
+def _has_gpu(devices: Mapping[str, Device]) -> bool:
+    return any(name in devices and not devices[name].present() for name in ("jetson", "nvidia"))
 
 
 def _read(child: subprocess.Popen[bytes], lines: list[tuple[int, str]]) -> None:

@@ -108,9 +108,7 @@ def rails_tegrastats(site: Site) -> Outcome:
     if not found:
         return unsupported(_no_rails(site))
     if not (program := site.find("tegrastats")):
-        return unsupported(
-            "no tegrastats on PATH" if site.reached != "recording" else "a recording runs no program"
-        )
+        return unsupported("there is no tegrastats on PATH")
     said: list[Said] = []
     watch = site.watch()
     with watch.watching():

@@ -15,8 +15,6 @@ from edgescope.records import Json
 from edgescope.wings.verify_board.check import Outcome, judged, unsupported
 from edgescope.wings.verify_board.site import Site
 
-OVER_SSH = "no mode is set over ssh yet: run the kit on the board itself"
-RECORDED = "a recording cannot change its mode"
 HOLD = """
 import sys, time
 from edgescope.modes.catalog import find
@@ -97,8 +95,6 @@ def killed(site: Site) -> Outcome:
 
 def _settable(site: Site) -> Mapping[str, Mode] | str:
     """Return the board's power modes and jetson_clocks, or the governor's; or why there are none."""
-    if site.reached != "here":
-        return OVER_SSH if site.reached == "ssh" else RECORDED
     have = settings(site.devices)[0]
     mine = {name: mode for name, mode in have.items() if mode.number is not None or name == CLOCKS}
     if mine:
