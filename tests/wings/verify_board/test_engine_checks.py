@@ -136,7 +136,7 @@ def test_a_profiler_that_is_not_installed_is_unsupported():
     [
         ({}, Site(reached="recording"), "a recording"),
         ({"gpu": True}, Site(gpu=False), "no NVIDIA GPU"),
-        ({"here": True}, Site(reached="ssh"), "on the board itself"),
+        ({"here": True}, Site(reached="ssh"), "ssh"),
     ],
 )
 def test_a_check_is_not_begun_where_the_site_lacks_what_it_needs(needs, site, why):
