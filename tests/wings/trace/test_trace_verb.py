@@ -7,10 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from edgescope.analysis.cells import traced
 from edgescope.cli.main import main
 from edgescope.errors import ExitCode
-from edgescope.records import Measured, Status, Trial, Trust, Verdict
+from edgescope.records import Absent, Measured, Status, Trial, Trust, Verdict
+from edgescope.report import terminal
 from edgescope.wings.trace import cli as verb
+from edgescope.wings.trace.page import document
 from edgescope.wings.trace.verb import Traced, trace
 from making import result
 
@@ -141,7 +144,8 @@ def test_a_slow_second_phase_on_a_disturbed_machine_is_not_laid_on_the_profiler(
     ("share", "status", "traced", "code"),
     [
         (0.95, Status.OK, True, ExitCode.OK),
-        (0.5, Status.OK, True, ExitCode.UNDECIDED),
+        (0.5, Status.OK, True, ExitCode.OK),
+        (2.0, Status.OK, True, ExitCode.UNDECIDED),
         (0.5, Status.OK, False, ExitCode.FAILED),
         (0.5, Status.UNSUPPORTED, True, ExitCode.UNAVAILABLE),
     ],
@@ -152,6 +156,35 @@ def test_the_exit_code_says_whether_the_account_concludes(share, status, traced,
     slow = result(trial, status=status, metrics={"throughput_sps": Measured(100.0 * share, "samples/s")})
     accounts = trace(NSYS).accounts if traced else ()
     assert verb._exit_code(Traced(accounts, clean, slow)) is code
+
+
+def slowed(rate, share=0.5, batch=1, accounts=None):
+    """A trial whose trace is the recorded one: 3 inferences with 2,696,368 ns of work on the GPU."""
+    trial = Trial(model="null", backend="null", batch=batch)
+    runs = (result(trial, metrics={"throughput_sps": Measured(r, "samples/s")}) for r in (rate, rate * share))
+    return Traced(trace(NSYS).accounts if accounts is None else accounts, *runs)
+
+
+@pytest.mark.parametrize(
+    ("rate", "batch", "limit"), [(100, 1, "launch-bound"), (1000, 1, "its kernels"), (1000, 4, "launch")]
+)
+def test_a_slow_profiler_leaves_what_kernels_tell_of_the_clean_run(rate, batch, limit, capsys):
+    found = slowed(rate, batch=batch)
+    assert found.clean_busy.value == pytest.approx(2_696_368e-9 / 3 * rate / batch)
+    assert found.concludes and not found.conclusive
+    terminal.show(document(found))
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"What limits it: {limit}" in said and f"{found.clean_busy.value:.0%}" in said
+
+
+def test_nothing_is_carried_over_where_kernels_cannot_have_been_the_same(monkeypatch):
+    assert isinstance(slowed(100, share=0.95).clean_busy, Absent), "the account itself answers"
+    assert isinstance(slowed(100, share=1.5).clean_busy, Absent), "a profiler makes nothing faster"
+    assert isinstance(slowed(2000).clean_busy, Absent), "kernels longer than the inferences that held them"
+    assert isinstance(slowed(100, accounts=()).clean_busy, Absent)
+    clocks = iter([Measured(1.98e9, "Hz"), Measured(1.2e9, "Hz")])
+    monkeypatch.setattr(traced, "_clock", lambda run: next(clocks))
+    assert "1980 MHz" in slowed(100).clean_busy.reason
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])

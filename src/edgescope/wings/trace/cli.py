@@ -87,7 +87,7 @@ def _exit_code(found: Traced) -> ExitCode:
         return failed
     if not found.accounts or not found.whole or found.program_failed:
         return ExitCode.FAILED
-    return ExitCode.OK if found.conclusive else ExitCode.UNDECIDED
+    return ExitCode.OK if found.concludes else ExitCode.UNDECIDED
 
 
 def _is_trace(name: str) -> bool:

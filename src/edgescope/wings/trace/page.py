@@ -30,6 +30,10 @@ WIDTH = 46
 """Characters of a kernel's name."""
 
 
+#: A GPU that works less than this share of the time waits for the host for the rest.
+STARVED = 0.8
+
+
 def document(traced: Traced) -> doc.Document:
     """Return the document about one or several traces: the answer, what it may be trusted for, then its tables."""
     trust: list[doc.Part | None] = [_verdict(traced.verdict), _disturbed(traced)]
@@ -87,11 +91,23 @@ def _disturbed(traced: Traced) -> doc.Part:
     if isinstance(share, Absent):
         return doc.Text(f"perturbation: {share.reason}", "dim", doc.DETAIL)
     words = f"perturbation: under the profiler the throughput is {share.value:.2f} of the clean run's"
-    return doc.Text(
-        doc.Mark(
-            words if traced.conclusive else f"{words}: no conclusion", "" if traced.conclusive else "warn"
+    if traced.conclusive:
+        return doc.Text(words)
+    if isinstance(traced.clean_busy, Measured):
+        return doc.Items(
+            (doc.Mark(f"{words}: of the times below, the kernels' own hold", "warn"), _bounded(traced))
         )
-    )
+    return doc.Text(doc.Mark(f"{words}: no conclusion", "warn"))
+
+
+def _bounded(traced: Traced) -> str:
+    """Return what limits the trial by the clean run's rate and the kernels' own times."""
+    busy = traced.clean_busy
+    assert isinstance(busy, Measured)
+    held = f"without the profiler the GPU works at most {busy.value:.0%} of the time"
+    if busy.value < STARVED:
+        return f"What limits it: launch-bound ({CAUSES['launch-bound']}): {held}; the rest waits for the host"
+    return f"What limits it: its kernels, as far as they run one after another: {held}"
 
 
 def _warned(warnings: Sequence[Message]) -> list[doc.Part]:
@@ -444,6 +460,7 @@ def _data(traced: Traced) -> dict[str, Json]:
         "growth": traced.growth,
         "perturbation": traced.perturbation,
         "conclusive": traced.conclusive,
+        "clean_busy": traced.clean_busy,
         "verdict": traced.verdict,
         "warnings": list(traced.warnings),
     }

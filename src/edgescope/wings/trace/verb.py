@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.cells.traced import LEAST, conclusive, perturbation
+from edgescope.analysis.cells.traced import LEAST, clean_busy, conclusive, perturbation
 from edgescope.analysis.kernels.account import Account, account
 from edgescope.analysis.kernels.inferences import Budget
 from edgescope.errors import Message
@@ -55,6 +55,19 @@ class Traced(Answer):
     def conclusive(self) -> bool:
         """Return whether the profiler left the program's speed alone, as far as that is known."""
         return conclusive(self.perturbation)
+
+    @property
+    def clean_busy(self) -> Field:
+        """Return the most that the GPU can have been busy in phase 1, where phase 2 is too slow to show it."""
+        slowed = isinstance(self.perturbation, Measured) and self.perturbation.value < LEAST
+        if not slowed or self.clean is None or self.profiled is None or len(self.accounts) != 1:
+            return Absent("the profiler left the speed alone, or there are not two phases of one trial")
+        return clean_busy(self.accounts[0][1], self.clean, self.profiled)
+
+    @property
+    def concludes(self) -> bool:
+        """Return whether the account answers what limits the trial: by all of its times, or by those that hold."""
+        return self.conclusive or isinstance(self.clean_busy, Measured)
 
     @property
     def verdict(self) -> Verdict:
@@ -106,7 +119,7 @@ class Traced(Answer):
             f"under the profiler the trial runs at {share:.0%} of its speed",
             evidence=f"at least {LEAST:.0%} is needed"
             + (f"; other work may be the cause: {other[0]}" if other else ""),
-            effect="No conclusion is drawn: order and counts hold, times and shares do not",
+            effect="Times of the host and shares of the time do not hold; order, counts and kernels' own times do",
             fix="edgescope doctor, then the same command on a quiet machine"
             if other
             else lighter or "a larger --batch, where the model takes one",
