@@ -88,7 +88,7 @@ class Check:
         if site.reached == "recording" and not self.recorded:
             return unsupported("a recording runs no program")
         if self.here and site.reached == "ssh":
-            return unsupported("not over ssh: it needs a Python with edgescope in it")
+            return unsupported("not over ssh: it runs in the Python of this kit")
         if self.gpu and not site.has_gpu():
             return unsupported("there is no NVIDIA GPU")
         module, name = self.target.split(":")
