@@ -37,8 +37,8 @@ def python2(value):
     out = io.BytesIO()
 
     def text(pickler, data):
-        data = data.encode("latin1") if isinstance(data, str) else data
-        pickler.write(b"T" + len(data).to_bytes(4, "little") + data)
+        raw = data.encode("latin1") if isinstance(data, str) else data
+        pickler.write(b"T" + len(raw).to_bytes(4, "little") + raw)
         pickler.memoize(data)
 
     old = pickle._Pickler(out, 2, fix_imports=True)

@@ -111,7 +111,11 @@ def test_a_file_without_weights_lists_what_it_holds(tmp_path, network):
         (b"<!DOCTYPE html><html></html>", "E-WEIGHTS-3", "web page"),
         (b"version https://git-lfs.github.com/spec/v1\n", "E-WEIGHTS-3", "Git LFS pointer"),
         (b"", "E-WEIGHTS-3", "0 bytes"),
-        (pickle.dumps({"blobs": {"w": np.zeros(3)}}), "E-WEIGHTS-2", "a pickle that PyTorch did not write"),
+        (pickle.dumps({"blobs": {"w": np.zeros(3)}}), "E-WEIGHTS-5", "1 not of this network: w"),
+        (pickle.dumps({"blobs": {"w": {1, 2}}}, 2), "E-WEIGHTS-2", "a pickle that PyTorch did not write"),
+        (pickle.dumps({"blobs": {"w": len}}), "E-WEIGHTS-2", "builtins.len"),
+        (pickle.dumps({"w": np.zeros(3)})[:-20], "E-WEIGHTS-2", "a pickle that PyTorch did not write"),
+        (pickle.dumps(["w", 1]), "E-WEIGHTS-4", "found list"),
     ],
 )
 def test_a_file_that_is_no_checkpoint_is_named(tmp_path, network, data, code, said):
@@ -127,6 +131,14 @@ def test_a_pickled_network_is_refused_without_the_colours_of_its_reader(tmp_path
     code = main(["bench", "own_net_for_weights:made@w.pth", "--store", str(tmp_path / "s")])
     said = "".join(capsys.readouterr())
     assert code == 1 and "\x1b" not in said and "torch.nn.modules.linear.Linear" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("protocol", [1, 2, 4])
+def test_a_pickle_of_arrays_is_read_as_weights(tmp_path, network, protocol):
+    blobs = {key: value.numpy() for key, value in network.items()}
+    (tmp_path / "w.pth").write_bytes(pickle.dumps({"blobs": blobs, "cfg": "lr: 0.1"}, protocol))
+    found = zoo.get("own_net_for_weights:made@w.pth").module().state_dict()
+    assert all(torch.equal(found[key], value) for key, value in network.items())
 
 
 def test_safetensors_are_known_by_their_content(tmp_path, network):

@@ -99,6 +99,7 @@ def test_a_list_that_holds_itself_is_refused():
     [
         lambda data: data[: len(data) // 2],
         lambda data: b"",
+        lambda data: data + data,
         lambda data: data.replace(b"f4", b"f8"),
         lambda data: data.replace(b"K\x03", b"K\x04"),
     ],

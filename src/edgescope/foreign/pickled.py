@@ -144,7 +144,10 @@ def read(path: Path) -> Any:
 def loaded(data: bytes) -> Any:
     """Return the plain value of a pickle; NotPlain if it holds anything else or is damaged."""
     try:
-        found = _Reader(io.BytesIO(data), encoding="latin1").load()
+        file = io.BytesIO(data)
+        found = _Reader(file, encoding="latin1").load()
+        if file.tell() < len(data):
+            raise NotPlain("more follows behind its end")
         return _plain(found, DEEPEST, {})
     except NotPlain:
         raise

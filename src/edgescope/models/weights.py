@@ -1,7 +1,8 @@
 """Read and write weights files, and load one into a network, in PyTorch.
 
 Weights files are read with weights_only=True: a pickle can run code when it is read, and a weights file
-from a stranger must not. A .safetensors file holds no pickle.
+from a stranger must not. A .safetensors file holds no pickle. A plain pickle of dicts and arrays, as Caffe2's networks
+are published (.pkl), is read by edgescope.foreign.pickled, which admits nothing else.
 
 A training keeps more than weights, each in its own way. Where they lie in a file, and what stands before their names,
 is found by comparing with the names of the network itself, not by a list of what trainers are known to write.
@@ -26,6 +27,7 @@ from safetensors.torch import load_file
 
 from edgescope import cache
 from edgescope.errors import ModelError
+from edgescope.foreign import pickled
 from edgescope.models.user import files
 
 State = dict[str, torch.Tensor]
@@ -33,6 +35,10 @@ WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_
 """Parts of a name that torch puts there when it wraps a network or a layer of it: they name no layer."""
 DEEPEST, SHOWN = 3, 5
 """How deep weights may lie in a file, and how many names a message lists."""
+PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"(d", b"(l", b"}", b"]")
+"""How a pickle begins: its protocol, or a dict or list of the first one. PyTorch's files of today are zip archives."""
+TORCH = b"\x80\x02\x8a\n"
+"""How PyTorch's files before 1.6 begin: a number in a pickle of its own."""
 SAFE: list[Any] = [
     argparse.Namespace,
     pathlib.PosixPath,
@@ -69,6 +75,8 @@ def _read(path: Path) -> Any:
         raise ModelError(
             "E-WEIGHTS-1", f"the weights file {path} is not there", fix="check the path after the @"
         ) from error
+    except pickled.NotPlain as error:
+        raise _more(path, f"a pickle that PyTorch did not write: {error}") from error
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, LookupError) as error:
         raise _unread(path, error) from error
     except SafetensorError as error:
@@ -78,18 +86,21 @@ def _read(path: Path) -> Any:
 def _unread(path: Path, error: Exception) -> ModelError:
     kind = files.said(path)
     if isinstance(error, pickle.UnpicklingError) and (not kind or "zip" in kind):
-        return ModelError(
-            "E-WEIGHTS-2",
-            f"{path} holds more than weights and was not executed",
-            evidence=_sentence(error),
-            fix="save the weights alone, with the program that wrote the file: torch.save(model.state_dict(), path),"
-            " or torch.save({name: torch.as_tensor(array) for name, array in blobs.items()}, path)",
-        )
+        return _more(path, _sentence(error))
     return ModelError(
         "E-WEIGHTS-3",
         f"{path} cannot be read as PyTorch weights",
         evidence=f"it is {kind}" if kind and "zip" not in kind else _sentence(error),
         fix="copy the file again; it may be truncated or of another format",
+    )
+
+
+def _more(path: Path, evidence: str) -> ModelError:
+    return ModelError(
+        "E-WEIGHTS-2",
+        f"{path} holds more than weights and was not executed",
+        evidence=evidence,
+        fix="save the weights alone, with the program that wrote the file: torch.save(model.state_dict(), path)",
     )
 
 
@@ -100,7 +111,21 @@ def _loaded(path: Path) -> Any:
         return load_file(str(path))
     with torch.serialization.safe_globals(SAFE), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return torch.load(str(path), map_location="cpu", weights_only=True)
+        try:
+            return torch.load(str(path), map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError):
+            if not start.startswith(PICKLE) or start.startswith(TORCH):
+                raise
+            return _tensors(pickled.read(path))
+
+
+def _tensors(held: Any) -> Any:
+    """Return a plain value with its arrays of numbers as tensors."""
+    if isinstance(held, dict):
+        return {key: _tensors(value) for key, value in held.items()}
+    if isinstance(held, np.ndarray) and held.dtype.kind in "fiub":
+        return torch.from_numpy(held.astype(held.dtype.newbyteorder("=")))
+    return held
 
 
 def _states(held: Any, place: str, depth: int) -> Iterator[tuple[str, State]]:

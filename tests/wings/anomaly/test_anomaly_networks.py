@@ -1,5 +1,6 @@
 """The networks of anomaly detection: sizes as counted from the publications, published names, the maths of RTFM."""
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -10,6 +11,7 @@ from edgescope.models import zoo
 from edgescope.wings.anomaly import torch_networks
 from edgescope.wings.anomaly.heads import HEADS, Rtfm
 from edgescope.wings.anomaly.torch_networks import I3d
+from published_sets import python2
 
 pytestmark = pytest.mark.network
 
@@ -130,6 +132,34 @@ def test_a_published_checkpoint_gives_the_same_features(tmp_path):
     clip = torch.randn(1, 3, 4, 32, 32)
     with torch.inference_mode():
         assert torch.equal(model.module()(clip), network(clip))
+
+
+@pytest.mark.parametrize(("form", "name"), [("8x8", "i3d_r50_nl_8x8"), ("32x2", "i3d_r50_nl")])
+def test_blobs_of_caffe2_give_the_same_features(tmp_path, form, name):
+    """As PySlowFast publishes I3D_NLN_8x8_R50.pkl: a pickle of Python 2, the names of Caffe2, momenta beside them."""
+    torch.manual_seed(1)
+    network = I3d(form).eval()
+    blobs = {k: v.numpy() for k, v in torch_networks.to_theirs(network.state_dict(), "caffe2").items()}
+    assert {
+        "conv1_w",
+        "res_conv1_bn_riv",
+        "res2_0_branch1_w",
+        "res5_2_branch2c_bn_rm",
+        "pred_b",
+    } <= blobs.keys()
+    assert {"nonlocal_conv3_1_theta_w", "nonlocal_conv4_5_bn_s", "nonlocal_conv3_3_out_b"} <= blobs.keys()
+    assert len(blobs) == len([k for k in network.state_dict() if "num_batches" not in k])
+    beside = {
+        "lr": np.float32([0.1]),
+        "model_iter": np.int64([9]),
+        "conv1_w_momentum": np.zeros(3, np.float32),
+    }
+    (tmp_path / "i3d.pkl").write_bytes(python2({"blobs": blobs | beside, "cfg": "MODEL: 1"}))
+    model = zoo.get(f"{name}@{tmp_path / 'i3d.pkl'}")
+    clip = torch.randn(1, 3, 8, 32, 32)
+    with torch.inference_mode():
+        assert torch.equal(model.module()(clip), network(clip))
+        assert torch.equal(model.module().classify(clip), network.classify(clip))
 
 
 @pytest.mark.slow

@@ -16,7 +16,8 @@ videos of one's own (wings/anomaly/pretext.py): no weights of it are published.
 
 Each publisher has one table of patterns, `theirs -> ours`, in which {s} stands for a stage, {b} for a block and {x} for
 the rest of a name. Every map is one to one, so a network can also be written for other programs. The names in a file
-show who published it. PySlowFast's .pkl files of Caffe2 cannot be read: they are pickles, which can run code.
+show who published it. PySlowFast publishes the networks with non-local blocks as blobs of Caffe2 (.pkl), whose names
+those of Video-Nonlocal-Net are.
 """
 
 from __future__ import annotations
@@ -328,6 +329,34 @@ PYSLOWFAST = (
     ("s{s}.pathway0_nonlocal{b}.conv_{x}", "stages.{s}.{b}.non_local.{x}"),
     ("head.projection.{x}", "fc.{x}"),
 )
+NORM = {"s": "weight", "b": "bias", "rm": "running_mean", "riv": "running_var"}
+#: Caffe2's blobs of I3D in both forms: Video-Nonlocal-Net's names, stages from res2 on.
+CAFFE2 = (
+    ("conv1_w", "stem.weight"),
+    *((f"res_conv1_bn_{n}", f"stem_norm.{ours}") for n, ours in NORM.items()),
+    *((f"res{{s}}_{{b}}_branch2{n}_w", f"stages.{{s}}.{{b}}.{n}.weight") for n in LETTERS.values()),
+    *(
+        (f"res{{s}}_{{b}}_branch2{n}_bn_{key}", f"stages.{{s}}.{{b}}.{n}_norm.{ours}")
+        for n in LETTERS.values()
+        for key, ours in NORM.items()
+    ),
+    ("res{s}_{b}_branch1_w", "stages.{s}.{b}.shortcut.0.weight"),
+    *(
+        (f"res{{s}}_{{b}}_branch1_bn_{n}", f"stages.{{s}}.{{b}}.shortcut.1.{ours}")
+        for n, ours in NORM.items()
+    ),
+    *(
+        (f"nonlocal_conv{{s}}_{{b}}_{n}_{key}", f"stages.{{s}}.{{b}}.non_local.{n}.{ours}")
+        for n in ("theta", "phi", "g", "out")
+        for key, ours in (("w", "weight"), ("b", "bias"))
+    ),
+    *(
+        (f"nonlocal_conv{{s}}_{{b}}_bn_{n}", f"stages.{{s}}.{{b}}.non_local.norm.{ours}")
+        for n, ours in NORM.items()
+    ),
+    ("pred_w", "fc.weight"),
+    ("pred_b", "fc.bias"),
+)
 #: RTFM as its authors publish it.
 RTFM = (
     *((f"Aggregate.conv_{n}.0.{{x}}", f"dilated.{n - 1}.{{x}}") for n in (1, 2, 3)),
@@ -343,18 +372,23 @@ RTFM = (
 PUBLISHERS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "32x2": PORT_OF_32X2,
     "8x8": PYSLOWFAST,
+    "caffe2": CAFFE2,
     "rtfm": RTFM,
 }
-FIRST_STAGE = {"32x2": 1, "8x8": 2, "rtfm": 0}
+FIRST_STAGE = {"32x2": 1, "8x8": 2, "caffe2": 2, "rtfm": 0}
 """The number of a publisher's first stage; ours is 0."""
 OLDER_NAMES = ((re.compile(r"(_nonlocal\d+)\.bn\."), r"\1.norm."),)
 """Names of older files of a publisher -> its names of today."""
+OF_TRAINING = re.compile(r"lr|model_iter|.+_momentum")
+"""What Caffe2 keeps beside the weights of a network: no part of it."""
 
 
 def to_ours(state: Mapping[str, Value], publisher: str) -> dict[str, Value]:
     """Return a published checkpoint's tensors under edgescope's names; ModelError names the first unknown name."""
     found = {}
     for name, value in state.items():
+        if publisher == "caffe2" and OF_TRAINING.fullmatch(name):
+            continue
         today = name
         for pattern, new in OLDER_NAMES:
             today = pattern.sub(new, today)
@@ -384,6 +418,7 @@ def publisher_of(names: Iterable[str]) -> str:
     signs = {
         "8x8": "s1.pathway0_stem.conv.weight",
         "32x2": "layer1.0.conv1.weight",
+        "caffe2": "conv1_w",
         "rtfm": "Aggregate.conv_1.0.weight",
     }
     return next((name for name, sign in signs.items() if sign in known), "")
