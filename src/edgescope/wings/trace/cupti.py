@@ -37,7 +37,7 @@ MEMORY_SHARE = 1 / 64
 SWITCH_S = 20e-6
 FIX = "pip install cupti-python"
 COPIES = {1: "H2D", 2: "D2H", 8: "D2D", 9: "H2H", 10: "P2P"}
-#: Waits are seen as calls: SYNCHRONIZATION records tell nothing more, and take a third of an eager network's speed.
+#: Waits are seen as calls; SYNCHRONIZATION records tell nothing more.
 KINDS = ("CONCURRENT_KERNEL", "RUNTIME", "DRIVER", "MEMCPY", "MEMSET", "GRAPH_TRACE")
 #: Calls that are recorded beside those that wait: they put work on the GPU, or allocate.
 KEPT_CALLS = (
