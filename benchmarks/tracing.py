@@ -4,8 +4,8 @@
 
 Each turn is a process of its own, since a tracer leaves its hooks behind: it measures clean windows, then windows under
 one tracer, and the ratio of the two is the turn's. `none` has no tracer in its second half and shows what this machine
-does by itself. `cupti_waits` is cupti with its records of waits, which nothing needs and edgescope leaves out; `cupti_no_graphs` has no records of whole CUDA graphs. `cupti_kernels` has no calls, so no launch
-counts and no queue delays.
+does by itself. `cupti_waits` has records of waits, which nothing needs and edgescope leaves out; `cupti_no_graphs` has
+no records of whole CUDA graphs. `cupti_kernels` has no calls, so no launch counts and no queue delays.
 """
 
 from __future__ import annotations
