@@ -112,6 +112,8 @@ USAGE = (
     "E-ON-8",
     "E-ON-10",
     "E-ON-11",
+    "E-ON-12",
+    "E-ON-13",
     "E-SSH-1",
     "E-MODE-10",
     "E-MODE-1",

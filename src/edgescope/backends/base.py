@@ -18,7 +18,7 @@ from edgescope.analysis.roofline import Layer
 from edgescope.artifacts import REDUCED_SHARE
 from edgescope.errors import Message, SettingError, UsageError, closest_name, known_names
 from edgescope.models.base import Batch, Model
-from edgescope.records import Effective, Field, Json, Place, Queries, Scalar, Trial, Window
+from edgescope.records import Effective, Field, Json, Place, Queries, Scalar, Spans, Trial, Window
 from edgescope.records.lazy import NDArray, np
 
 
@@ -139,6 +139,8 @@ class ProgramRun:
     """Rows that `answer` takes at once, if they are more than the trial's batch."""
     settled: bool = True
     """Whether the latencies had settled when the window began, as far as the program tells."""
+    spans: Spans | None = None
+    """The parts of its units, if it tells them."""
 
 
 @runtime_checkable
@@ -147,6 +149,30 @@ class SelfDriven(Protocol):
 
     def drive(self, artifact: Artifact, trial: Trial) -> Sequence[ProgramRun]:
         """Run the program in all of the trial's processes at once; return what each did. It times itself."""
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """What a program somewhere else trains on: samples that it holds in memory, in another order in each epoch."""
+
+    inputs: NDArray[Any]
+    labels: NDArray[np.int64]
+    size: int
+    """Samples in an epoch, which are drawn from the others in turn."""
+    options: Mapping[str, Any]
+    """Those of the training workload."""
+
+
+@runtime_checkable
+class Trainer(Protocol):
+    """Optional interface of a backend: its program takes the steps of training itself, and marks their parts."""
+
+    def train(self, model: Model, trial: Trial, lessons: Lessons) -> Sequence[ProgramRun]:
+        """Train in all of the trial's processes; return what each did.
+
+        The `answer` of a run takes minibatches from the initial weights, without dropout: `inputs` and `labels` one
+        behind the other, `sizes` of each. It returns the losses of these steps.
+        """
 
 
 Tried = tuple[str, Mapping[str, Scalar]]

@@ -48,6 +48,7 @@ class OwnLoop:
 def _alone(trial: Trial, program: Program, one: ProgramRun) -> Run:
     """Return the run of one program."""
     figures = summary.metrics(one.queries, one.window, trial.scenario, trial.deadline_s)
+    figures |= summary.of_spans(one.spans) if one.spans is not None else {}
     return Run(
         model=program.model,
         artifact={**program.artifact, "program": dict(one.notes)},
@@ -59,6 +60,7 @@ def _alone(trial: Trial, program: Program, one: ProgramRun) -> Run:
         warnings=one.warnings,
         warmed=one.settled,
         driver="external",
+        spans=one.spans,
     )
 
 

@@ -261,10 +261,8 @@ def test_wrong_answers_of_a_board_are_found(board, monkeypatch):
 @pytest.mark.slow
 def test_the_gate_asks_once_and_times_stay_on_the_boards_clock(board, monkeypatch):
     starts = []
-    on = eager._Start.on
-    monkeypatch.setattr(
-        eager._Start, "on", lambda self, *given: starts.append(self.doing) or on(self, *given)
-    )
+    on = eager.Start.on
+    monkeypatch.setattr(eager.Start, "on", lambda self, *given: starts.append(self.doing) or on(self, *given))
     before = time.monotonic_ns()
     result = measured(board, batch=5, max_queries=9, max_s=60.0)
     assert [doing.split()[0] for doing in starts] == ["measure", "answer"]
@@ -283,7 +281,7 @@ def test_the_gate_asks_once_and_times_stay_on_the_boards_clock(board, monkeypatc
         ({"in_flight": 2}, "E-ON-8"),
         ({"sharing": "pinned"}, "E-ON-8"),
         ({"colocated": "lenet5"}, "E-ON-8"),
-        ({"workload": "training"}, "E-ON-10"),
+        ({"workload": "video"}, "E-ON-10"),
         ({"precision": "int8"}, "E-PREC-1"),
         ({"options": {"graph": True}}, "E-OPT-1"),
     ],
@@ -295,7 +293,7 @@ def test_what_the_program_does_not_do_is_refused(board, keys, code):
 
 @pytest.mark.slow
 def test_a_program_that_fails_shows_what_it_printed(board, monkeypatch):
-    monkeypatch.setattr(eager, "_written", lambda arrays, path: path.write_bytes(b"") * [])
+    monkeypatch.setattr(eager, "written", lambda arrays, path: path.write_bytes(b"") * [])
     reason = measured(board).reason
     assert reason.code == "E-ON-7"
     assert "IndexError" in reason.evidence

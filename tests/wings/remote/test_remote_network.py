@@ -227,7 +227,7 @@ def test_the_rules_take_any_lengths(lengths, share):
 
 
 def test_the_times_of_a_board_are_begins_and_then_ends():
-    found = eager._queries(np.array([1.0, 2.0, 1.25, 2.5]), 4).columns
+    found = eager.queries(np.array([1.0, 2.0, 1.25, 2.5]), 4).columns
     assert found["issued_ns"].tolist() == [1_000_000_000, 2_000_000_000]
     assert (found["done_ns"] - found["issued_ns"]).tolist() == [250_000_000, 500_000_000]
     assert found["samples"].tolist() == [4, 4] and set(found["scheduled_ns"].tolist()) == {-1}

@@ -29,6 +29,7 @@ from edgescope import cache
 from edgescope.backends.base import (
     About,
     Artifact,
+    Lessons,
     ProgramRun,
     Session,
     Spec,
@@ -123,12 +124,16 @@ class BoardEager(About):
             raise errors.one_at_a_time(trial.in_flight)
         return _Run(self._board, artifact, trial).measure()
 
+    def train(self, model: Model, trial: Trial, lessons: Lessons) -> Sequence[ProgramRun]:
+        """Take steps of training in all of the trial's processes; an EdgescopeError says why there is no run."""
+        made = need("edgescope.wings.remote.training:train", "training on a board", EXTRA)
+        runs: Sequence[ProgramRun] = made(self._board, model, trial, lessons)
+        return runs
+
     def survey(self, spec: Spec) -> Mapping[str, Json]:
         """Return what PyTorch the board has; UnavailableError if it has none, an old one, or not the device."""
         with scratch_folder("board-torch") as name:
-            return _Start("look for PyTorch", _job(spec, "survey"), SURVEY_S).on(self._board, Path(name), {})[
-                0
-            ]
+            return Start("look for PyTorch", job(spec, "survey"), SURVEY_S).on(self._board, Path(name), {})[0]
 
 
 def _unable(spec: Spec) -> UnsupportedError:
@@ -145,7 +150,7 @@ def _rows(arrays: Mapping[str, NDArray[Any]], count: int) -> dict[str, NDArray[A
     return {n: np.ascontiguousarray(a[np.arange(count) % len(a)]) for n, a in arrays.items()}
 
 
-def _job(spec: Spec, verb: str) -> dict[str, Json]:
+def job(spec: Spec, verb: str) -> dict[str, Json]:
     """Return what the program must know of a spec, whatever it does."""
     return {
         "verb": verb,
@@ -161,7 +166,7 @@ def _job(spec: Spec, verb: str) -> dict[str, Json]:
 
 
 @dataclass(frozen=True)
-class _Start:
+class Start:
     """One start of the program."""
 
     doing: str
@@ -169,6 +174,7 @@ class _Start:
     limit_s: float
     fetched: tuple[str, ...] = ()
     """What it writes besides its report."""
+    program: str = PROGRAM
 
     def on(
         self, board: Board, folder: Path, files: Mapping[str, Path], count: int = 1
@@ -177,16 +183,18 @@ class _Start:
 
         What number 0 wrote is then in FOLDER/0, and so on.
         """
-        source = resources.files("edgescope.wings.remote").joinpath(PROGRAM).read_bytes()
         (folder / JOB).write_text(json.dumps(self.job))
-        (folder / PROGRAM).write_bytes(source)
-        sent = {**files, **{name: folder / name for name in (PROGRAM, JOB)}}
+        source = resources.files("edgescope.wings.remote")
+        programs = {self.program, PROGRAM}
+        for name in programs:
+            (folder / name).write_bytes(source.joinpath(name).read_bytes())
+        sent = {**files, **{name: folder / name for name in (*programs, JOB)}}
         started = []
         for place in (folder / str(number) for number in range(count)):
             place.mkdir()
             made = {name: place / name for name in (REPORT, *self.fetched)}
-            words = [board.python(), PROGRAM, JOB]
-            started.append((Line(words, sent, made, {PROGRAM, NETWORK}), Lines(self.doing)))
+            words = [board.python(), self.program, JOB]
+            started.append((Line(words, sent, made, {*programs, NETWORK}), Lines(self.doing)))
         ended = board.perform_all(started, self.limit_s, self.doing)
         bad = [n for n, told in enumerate(ended) if told["stopped"] != ANOTHER and _bad(told)]
         if bad:
@@ -242,12 +250,12 @@ class _Run:
     def _told(self, report: Mapping[str, Any], times: NDArray[np.float64]) -> ProgramRun:
         """Return what one process did."""
         return ProgramRun(
-            _queries(times, self.trial.batch),
-            Window(report["first_row"], report["queries"], _ns(report["start_s"]), _ns(report["stop_s"])),
-            self._effective(report),
+            queries(times, self.trial.batch),
+            Window(report["first_row"], report["queries"], ns(report["start_s"]), ns(report["stop_s"])),
+            effective(self.trial, report),
             answer=partial(_answer, self),
-            facts=_facts(report),
-            notes=_notes(report),
+            facts=facts(report),
+            notes=notes(report),
             warnings=(OPERATORS,),
             settled=bool(report["settled"]),
             answer_rows=self._answer_rows(),
@@ -261,37 +269,38 @@ class _Run:
         assert path is not None
         ordered = {i.name: arrays[i.name] for i in model.inputs}
         named = {"network": NETWORK, "given": GIVEN}
-        job = {**_job(spec_of(self.trial), ""), **named, **told}
-        job["inputs"] = _written(ordered, folder / GIVEN)
+        whole = {**job(spec_of(self.trial), ""), **named, **told}
+        whole["inputs"] = written(ordered, folder / GIVEN)
         files = {NETWORK: path, GIVEN: folder / GIVEN}
         doing = f"{told['verb']} {model.info.name} {self.trial.precision} in PyTorch"
         fetched = str(told.get("times") or told["answers"])
-        return _Start(doing, job, limit_s, (fetched,)).on(self.board, folder, files, count)
+        return Start(doing, whole, limit_s, (fetched,)).on(self.board, folder, files, count)
 
     def _answer_rows(self) -> int:
         """Return how many rows one start answers: all inputs of the gate, in whole batches."""
         size = self.trial.batch
         return -(-len(judge.gate_samples(self.artifact.model)) // size) * size
 
-    def _effective(self, report: Mapping[str, Any]) -> Effective:
-        """Return the precision of the heavy operators in the first query, on the device that answered."""
-        kinds = Counter({NAMES.get(k, k): n for k, n in report["kinds"].items()})
-        precision = precision_of(kinds) if kinds else NAMES[DTYPES[self.trial.precision]]
-        evidence = f"torch {report['torch']}: outputs of heavy operators {counted(kinds) or 'none'}"
-        if self.trial.device == "cpu":
-            return Effective("cpu", precision, report["threads"], evidence)
-        if precision == "fp32" and any(report["tf32"]):
-            precision = "tf32" if all(report["tf32"]) else "mixed (tf32, fp32)"
-        matmul, cudnn = report["tf32"]
-        return Effective(
-            self.trial.device,
-            precision,
-            None,
-            f"{evidence}; allow_tf32 matmul {matmul}, cuDNN {cudnn}; {report['gpu']}",
-        )
+
+def effective(trial: Trial, report: Mapping[str, Any]) -> Effective:
+    """Return the precision of the heavy operators in the first query, on the device that answered."""
+    kinds = Counter({NAMES.get(k, k): n for k, n in report["kinds"].items()})
+    precision = precision_of(kinds) if kinds else NAMES[DTYPES[trial.precision]]
+    evidence = f"torch {report['torch']}: outputs of heavy operators {counted(kinds) or 'none'}"
+    if trial.device == "cpu":
+        return Effective("cpu", precision, report["threads"], evidence)
+    if precision == "fp32" and any(report["tf32"]):
+        precision = "tf32" if all(report["tf32"]) else "mixed (tf32, fp32)"
+    matmul, cudnn = report["tf32"]
+    return Effective(
+        trial.device,
+        precision,
+        None,
+        f"{evidence}; allow_tf32 matmul {matmul}, cuDNN {cudnn}; {report['gpu']}",
+    )
 
 
-def _written(arrays: Batch, path: Path) -> list[Json]:
+def written(arrays: Batch, path: Path) -> list[Json]:
     """Write arrays one after another; return dtype, shape and offset of each."""
     found, offset = list[Json](), 0
     with open(path, "wb") as file:
@@ -302,11 +311,12 @@ def _written(arrays: Batch, path: Path) -> list[Json]:
     return found
 
 
-def _ns(seconds: float) -> int:
+def ns(seconds: float) -> int:
+    """Return seconds as nanoseconds."""
     return round(seconds * 1e9)
 
 
-def _queries(times: NDArray[np.float64], batch: int) -> Queries:
+def queries(times: NDArray[np.float64], batch: int) -> Queries:
     """Return the queries whose begins, then ends, are `times`, in seconds of the board's clock."""
     n = len(times) // 2
     begun, done = (np.rint(part * 1e9).astype(np.int64) for part in (times[:n], times[n:]))
@@ -317,7 +327,8 @@ def _queries(times: NDArray[np.float64], batch: int) -> Queries:
     )
 
 
-def _facts(report: Mapping[str, Any]) -> dict[str, Field]:
+def facts(report: Mapping[str, Any]) -> dict[str, Field]:
+    """Return the times outside the window and the memory of a process."""
     peak = report["peak_bytes"]
     return {
         "build_s": Absent("nothing is built beforehand"),
@@ -329,7 +340,8 @@ def _facts(report: Mapping[str, Any]) -> dict[str, Field]:
     }
 
 
-def _notes(report: Mapping[str, Any]) -> dict[str, Json]:
+def notes(report: Mapping[str, Any]) -> dict[str, Json]:
+    """Return what ran in a process: versions, device, threads, what ended it."""
     named = (
         "torch",
         "python",

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from edgescope.errors import (
     DeviceError,
     EdgescopeError,
+    ModelError,
     SafetyError,
     StoreError,
     UnavailableError,
     UnsupportedError,
     UsageError,
 )
-from edgescope.records import Json
+from edgescope.records import Json, Trial
 from edgescope.wings.remote.address import DAMAGED, NOT_FOUND, TOO_OLD, Address
 
 #: OpenSSH's messages for a board that cannot be reached, and for a login that is refused.
@@ -180,6 +181,16 @@ _TORCH: Mapping[str, tuple[type[EdgescopeError], str, str]] = {
         "a newer PyTorch there, or --backend trtexec",
     ),
     "E-ON-9": (SafetyError, "There is no number", "--batch 1, --precision fp16, or a smaller network"),
+    "E-WORK-3": (
+        UsageError,
+        "There is no number",
+        "--warmup 0, and --workload-option epochs=0 or more of them",
+    ),
+    "E-STEP-3": (
+        ModelError,
+        "The weights are lost, and what follows would train nothing",
+        "--workload-option learning_rate=0.001, or --precision fp32",
+    ),
     "E-CUDA-1": (
         UnavailableError,
         "It would run on the CPU under this label",
@@ -233,13 +244,14 @@ def wrong_backend(backend: str) -> UsageError:
     )
 
 
-def wrong_workload(workload: str) -> UsageError:
+def wrong_workload(trial: Trial) -> UsageError:
     """Return the error for a kind of work that no program does on a board."""
+    train = trial.workload == "training"
     return UsageError(
         "E-ON-10",
-        f"--on drives inference on the board, not {workload}",
+        f"{trial.backend} does no {trial.workload} on a board",
         effect="Nothing was measured",
-        fix="edgescope on the board itself (Python 3.10), or --workload inference",
+        fix="--backend torch_eager" if train else "edgescope on the board itself, or --workload inference",
     )
 
 

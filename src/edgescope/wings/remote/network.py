@@ -27,6 +27,10 @@ from edgescope.records import Json
 ALIGNED = 64
 #: Operators that check and compute nothing.
 CHECKS = ("_assert", "sym_constrain")
+#: Operators that draw random numbers, besides dropout, which can be left out.
+DRAWS = frozenset(
+    {"bernoulli_.float", "bernoulli.p", "rand.default", "rand_like.default", "randn_like.default"}
+)
 VERSION = 1
 """Raised when the files change their form."""
 
@@ -50,15 +54,52 @@ def write(
         raise
     except Exception as error:  # a network may raise anything while it is followed
         raise _not_followed(f"{type(error).__name__}: {error}") from error
-    graph["tensors"] = _places(tensors)
-    head = json.dumps(graph, allow_nan=False).encode()
+    _save({**graph, "tensors": _places(tensors)}, tensors, path)
+    return {"operators": len(graph["nodes"]), "tensors": len(tensors), "torch": torch.__version__}
+
+
+def write_training(
+    module: torch.nn.Module, inputs: Mapping[int, torch.Tensor], path: Path
+) -> dict[str, Json]:
+    """Write `module` as it trains to `path`: a graph for each size of a minibatch; return what was written.
+
+    `inputs` holds an example by its size. UnsupportedError if it cannot be followed, or draws random numbers itself.
+    """
+    module, graphs, kept = module.train(), list[dict[str, Json]](), dict[str, torch.Tensor]()
+    for size, example in inputs.items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                program = torch.export.export(module, (example,))
+            graph, tensors = _graph(program)
+        except UnsupportedError:
+            raise
+        except Exception as error:  # a network may raise anything while it is followed
+            raise _not_followed(f"{type(error).__name__}: {error}") from error
+        drawn = sorted({str(n["op"]) for n in graph["nodes"]} & DRAWS)
+        if drawn or (kept and list(kept) != list(tensors)):
+            raise _not_followed(
+                f"it draws random numbers by {', '.join(drawn) or 'its size'} while it trains"
+            )
+        graphs.append({**graph, "batch": size})
+        kept = tensors
+    trained = {id(p) for p in module.parameters() if p.requires_grad}
+    places = _places(kept)
+    for place, tensor in zip(places, kept.values(), strict=True):
+        place["trained"] = id(tensor) in trained
+    _save({"version": VERSION, "graphs": graphs, "tensors": places}, kept, path)
+    return {"operators": len(graph["nodes"]), "tensors": len(kept), "torch": torch.__version__}
+
+
+def _save(head: Mapping[str, Json], tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Write the first line and the tensors behind it, where `_places` says."""
+    line = json.dumps(head, allow_nan=False).encode()
     with open(path, "wb") as file:
-        file.write(head + b" " * (-(len(head) + 1) % ALIGNED) + b"\n")
+        file.write(line + b" " * (-(len(line) + 1) % ALIGNED) + b"\n")
         for tensor in tensors.values():
             file.seek(-(-file.tell() // ALIGNED) * ALIGNED)
-            flat = tensor.cpu().contiguous().reshape(-1)
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
             file.write(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
-    return {"operators": len(graph["nodes"]), "tensors": len(tensors), "torch": torch.__version__}
 
 
 def _not_followed(why: str) -> UnsupportedError:
@@ -85,7 +126,7 @@ def _graph(program: torch.export.ExportedProgram) -> tuple[dict[str, Any], dict[
         if not isinstance(tensor, torch.Tensor):
             raise _not_followed(f"it holds {type(tensor).__name__}, which is no tensor")
         if node.users:
-            tensors[names.setdefault(node.name, f"w{len(tensors)}")] = tensor.detach()
+            tensors[names.setdefault(node.name, f"w{len(tensors)}")] = tensor
     nodes = list[dict[str, Json]]()
     for node in _of(program, "call_function"):
         target = str(node.target).removeprefix("aten.")

@@ -30,8 +30,9 @@ from edgescope.wings.remote.eager import BoardEager
 
 #: Seconds between two keep-alives while the board idles.
 REST_S = 2.0
-#: Backends whose program can run on a board.
-BACKENDS = ("trtexec", "torch_eager")
+#: Backends whose program can run on a board, and the kinds of work that it does.
+WORK = {"trtexec": ("inference",), "torch_eager": ("inference", "training")}
+BACKENDS = tuple(WORK)
 
 
 def check(url: str, trials: Sequence[Trial] = ()) -> Machine:
@@ -90,8 +91,8 @@ def refuse(trials: Iterable[Trial]) -> None:
     for trial in trials:
         if trial.backend not in BACKENDS:
             raise errors.wrong_backend(trial.backend)
-        if trial.workload != Trial.workload:
-            raise errors.wrong_workload(trial.workload)
+        if trial.workload not in WORK[trial.backend]:
+            raise errors.wrong_workload(trial)
         if trial.mode != Trial.mode:
             raise errors.no_mode(trial.mode)
 

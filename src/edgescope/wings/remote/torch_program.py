@@ -45,6 +45,8 @@ GROWTH = 1.3
 BLOCKS, STUDENT = 20, 2.093
 #: Shares by which medians of a warm-up may differ, and queries in a window of it.
 SETTLED, LEAST_WINDOW = 0.02, 5
+#: Why a measurement ended for which nothing is left.
+OVER = "no input left"
 #: Operators whose outputs show the precision that a network runs in.
 HEAVY: Tuple[str, ...] = ("convolution", "_convolution", "linear", "matmul", "bmm", "addmm", "mm")
 HEAVY += tuple(kind + dims for kind in ("conv", "conv_transpose") for dims in ("1d", "2d", "3d"))
@@ -84,6 +86,8 @@ class Writer:
     def __init__(self, torch: Any, graph: Dict[str, Any], device: Any) -> None:
         self.torch, self.graph, self.device = torch, graph, device
         self.known: Dict[str, Any] = {"DEVICE": device, "inf": math.inf, "nan": math.nan}
+        self.dropout = True
+        """Whether to drop anything; two runs that shall give the same do not."""
         self.lines: List[str] = []
 
     def function(self, noted: Optional[Callable[[str, Any], Any]] = None) -> Callable[..., List[Any]]:
@@ -120,6 +124,8 @@ class Writer:
         name, _, overload = node["op"].partition(".")
         args = [self.text(a) for a in node["args"]]
         kwargs = {k: self.text(v) for k, v in node["kwargs"].items()}
+        if "dropout" in name and not self.dropout:
+            return args[0]
         own = getattr(self, "as_" + name, None)
         if own is not None:
             written = own(node["args"], args, kwargs)
@@ -187,6 +193,12 @@ class Writer:
         given = dict([*zip(("mode", "value"), args[2:])], **kwargs)  # an old torch wants a number, not None
         kept = [f"{k}={v}" for k, v in given.items() if v != "None"]
         return f"pad({', '.join(args[:2] + kept)})"
+
+    def as_batch_norm(self, raw: List[Any], args: List[str], kwargs: Dict[str, str]) -> str:
+        self.known["torch_batch_norm"] = self.torch.batch_norm
+        return (
+            f"torch_batch_norm({', '.join(args[:8])}, True)"  # cuDNN, which the host that followed it had not
+        )
 
     def as_unflatten(self, raw: List[Any], args: List[str], kwargs: Dict[str, str]) -> str:
         self.known["unflatten"] = unflatten
@@ -395,10 +407,13 @@ class Clocked:
         self.settled, self.stopped_by = True, ""
 
     def one(self) -> float:
-        """Ask one query; return when it ended."""
+        """Ask one query; return when it ended. `ask` returns False where there is nothing left to ask."""
         start = time.monotonic()
-        self.ask(len(self.begun))
+        over = self.ask(len(self.begun)) is False
         stop = time.monotonic()
+        if over:
+            self.stopped_by = OVER
+            return stop
         self.begun.append(start)
         self.done.append(stop)
         return stop
@@ -411,12 +426,14 @@ class Clocked:
         """Warm up: for the seconds that the job names, else until the lengths agree."""
         start, seconds = time.monotonic(), self.job["warmup"]
         if seconds is not None:
-            while time.monotonic() - start < seconds:
+            while time.monotonic() - start < seconds and not self.stopped_by:
                 self.one()
             return
         look = FIRST_LOOK_S
         while True:
             passed = self.one() - start
+            if self.stopped_by:
+                return
             if passed < look:
                 continue
             if settled(self.lengths(0)):
@@ -429,13 +446,15 @@ class Clocked:
     def measure_with(self, others: Together) -> Tuple[float, float]:
         """Measure from the moment when all processes are warm, for the agreed seconds; return the window's bounds."""
         others.tell("warm")
-        while time.monotonic() < others.since("warm") + START_S:
+        while time.monotonic() < others.since("warm") + START_S and not self.stopped_by:
             self.one()
         start = others.since("warm") + START_S
         stop, first, count = start + self.job["together_s"], len(self.begun), self.job["max_queries"]
         while not self.stopped_by:
             now = self.one()
-            if count and len(self.begun) - first >= count:
+            if self.stopped_by:
+                stop = min(stop, now)
+            elif count and len(self.begun) - first >= count:
                 self.stopped_by, stop = "all queries done", now
             elif now >= stop:
                 self.stopped_by = "the agreed stop"
@@ -449,6 +468,8 @@ class Clocked:
         while True:
             now = self.one()
             passed = now - start
+            if self.stopped_by:
+                return start, now
             if count and len(self.begun) - first >= count:
                 self.stopped_by = "all queries done"
             elif passed >= most:
@@ -461,36 +482,48 @@ class Clocked:
                 return start, now
 
 
-def measure(torch: Any, job: Dict[str, Any], begun_s: float) -> Dict[str, Any]:
-    """Time queries; write `times.bin`, the begin and end of each in seconds; return the report."""
-    network = Network(torch, job)
+def timed(ask: Callable[[int], Any], job: Dict[str, Any]) -> Dict[str, Any]:
+    """Warm up and measure, together with the processes that were started at once; return the report's part of it."""
+    clocked = Clocked(ask, job)
     others = Together() if int(os.environ.get(PLACES[1], "1")) > 1 else None
-    pool = batches(torch, job)
-    with torch.inference_mode():
-        first_s = network.first(pool[0])
-        clocked = Clocked(lambda k: network(pool[k % len(pool)]), job)
-        gc.collect()
-        gc.disable()
-        if others:
-            others.wait("loaded")
-        clocked.warm()
+    if others:
+        others.wait("loaded")
+    clocked.warm()
+    start_s, stop_s = (0.0, 0.0)
+    if not clocked.stopped_by:
         start_s, stop_s = clocked.measure_with(others) if others else clocked.measure()
-        gc.enable()
-    row = sum(1 for begun in clocked.begun if begun < start_s)
+    first = sum(1 for begun in clocked.begun if begun < start_s)
+    if start_s <= 0.0 or first == len(clocked.begun):
+        raise Refused("E-WORK-3", "the input was used up before the measurement began")
     with open(job["times"], "wb") as file:
         clocked.begun.tofile(file)
         clocked.done.tofile(file)
+    return {
+        "queries": len(clocked.begun),
+        "first_row": first,
+        "start_s": start_s,
+        "stop_s": stop_s,
+        "settled": clocked.settled,
+        "stopped_by": clocked.stopped_by,
+    }
+
+
+def measure(torch: Any, job: Dict[str, Any], begun_s: float) -> Dict[str, Any]:
+    """Time queries; write `times.bin`, the begin and end of each in seconds; return the report."""
+    network = Network(torch, job)
+    pool = batches(torch, job)
+    with torch.inference_mode():
+        first_s = network.first(pool[0])
+        gc.collect()
+        gc.disable()
+        told = timed(lambda k: network(pool[k % len(pool)]), job)
+        gc.enable()
     return dict(
-        about(torch, network),
+        about(torch, network.device, network.kinds),
         import_s=network.begun_s - begun_s,
         load_s=network.loaded_s - network.begun_s,
         first_s=first_s,
-        queries=len(clocked.begun),
-        first_row=row,
-        start_s=start_s,
-        stop_s=stop_s,
-        settled=clocked.settled,
-        stopped_by=clocked.stopped_by,
+        **told,
     )
 
 
@@ -516,7 +549,7 @@ def answer(torch: Any, job: Dict[str, Any], begun_s: float) -> Dict[str, Any]:
                 dtype = str(output.dtype).partition(".")[2]
                 shapes[-1].append({"dtype": dtype, "shape": list(output.shape), "offset": offset})
                 offset += written(output, file)
-    return dict(about(torch, network), answers=shapes)
+    return dict(about(torch, network.device, network.kinds), answers=shapes)
 
 
 def written(tensor: Any, file: Any) -> int:
@@ -528,7 +561,7 @@ def written(tensor: Any, file: Any) -> int:
     return int(size)
 
 
-def about(torch: Any, network: Optional[Network]) -> Dict[str, Any]:
+def about(torch: Any, device: Any, kinds: Dict[str, int]) -> Dict[str, Any]:
     """Return what ran: versions, device, threads, the precision that was seen."""
     found: Dict[str, Any] = {
         "torch": str(torch.__version__),
@@ -536,9 +569,9 @@ def about(torch: Any, network: Optional[Network]) -> Dict[str, Any]:
         "executable": sys.executable,
         "cuda": torch.version.cuda,
         "threads": torch.get_num_threads(),
-        "kinds": network.kinds if network else {},
+        "kinds": kinds,
     }
-    if network is not None and network.device.type == "cuda":
+    if device.type == "cuda":
         able = torch.cuda.get_device_capability()
         found.update(
             gpu=torch.cuda.get_device_name(),
@@ -552,8 +585,7 @@ def about(torch: Any, network: Optional[Network]) -> Dict[str, Any]:
 
 def survey(torch: Any, job: Dict[str, Any], begun_s: float) -> Dict[str, Any]:
     """Return what torch this is, having looked for the device; nothing is run."""
-    placed(torch, dict(job, threads=None))
-    return about(torch, None)
+    return about(torch, placed(torch, dict(job, threads=None)), {})
 
 
 def said(code: str, what: str, evidence: str = "") -> None:
@@ -561,12 +593,14 @@ def said(code: str, what: str, evidence: str = "") -> None:
     print("edgescope: " + json.dumps({"code": code, "what": what, "evidence": evidence}), flush=True)
 
 
-def main(argv: List[str]) -> int:
+Verb = Callable[[Any, Dict[str, Any], float], Dict[str, Any]]
+
+
+def main(argv: List[str], verbs: Dict[str, Verb]) -> int:
     """Do what the job file says; return 0, or 3 after a line that says why not."""
     begun_s = time.monotonic()
     with open(argv[1], encoding="utf-8") as file:
         job = json.load(file)
-    verbs = {"measure": measure, "answer": answer, "survey": survey}
     try:
         report = verbs[job["verb"]](torch_of(), job, begun_s)
     except Refused as refused:
@@ -583,4 +617,4 @@ def main(argv: List[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main(sys.argv, {"measure": measure, "answer": answer, "survey": survey}))

@@ -29,6 +29,7 @@ import numpy as np
 
 from edgescope import registry
 from edgescope.analysis.run import epochs
+from edgescope.backends.base import Trainer
 from edgescope.errors import UnsupportedError
 from edgescope.options import Option, read
 from edgescope.records import QUERY_OK, Absent, Field, Measured, Queries, Trial, Verification, Window
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from edgescope.wings.training.loop import Loop
 
 
+EXTRA = "pip install 'edgescope[torch]'"
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 #: Steps whose losses are compared, and the largest relative distance from the fp32 curve on the CPU.
 STEPS = 5
@@ -98,6 +100,17 @@ class Training:
         _supported(trial)
         parts.model(trial).module()
 
+    def program(self, trial: Trial, parts: Parts) -> Program | None:
+        """Return the program that trains somewhere else, if the engine has one; otherwise None."""
+        backend = parts.backend(trial.backend)
+        if not isinstance(backend, Trainer):
+            return None
+        options = read("training", trial.workload_options, self.OPTIONS)
+        _supported(trial)
+        elsewhere = need("edgescope.wings.training.elsewhere:program", "training", EXTRA)
+        found: Program = elsewhere(parts.model(trial), trial, options, backend)
+        return found
+
     @contextmanager
     def open(self, trial: Trial, parts: Parts) -> Iterator[OpenWorkload]:
         """Hold the network, its optimizer and its loader open; do one step before anything is timed."""
@@ -118,14 +131,14 @@ class Training:
         first, failures = time.monotonic_ns(), Failures()
 
         def again(of: Trial, steps: int = STEPS) -> list[float]:
-            return _losses(make(model, of, options, dropout=False), batches[:steps])
+            return losses(make(model, of, options, dropout=False), batches[:steps])
 
         try:
             yield OpenWorkload(
                 work=blocking(lambda query_id: _stepped(loop), 1, failures),
                 model=model.info,
                 effective=loop.effective,
-                verify=lambda machine: _verified(again, trial),
+                verify=lambda machine: verified(again, trial),
                 facts={
                     "build_s": Absent("nothing is built beforehand"),
                     "load_s": Measured((loaded - start) / 1e9, "s"),
@@ -171,7 +184,7 @@ def _sample_output(loop: Loop) -> SampleOutput:
     """Return the first losses of a loop with the seed that all workers share; as many, however busy the machine is."""
     batches = loop.peek(FEWEST)
     count = need("edgescope.wings.training.loop:bytes_in", "training", "pip install 'edgescope[torch]'")
-    return SampleOutput([np.array(_losses(loop, batches))], count(batches[0]))
+    return SampleOutput([np.array(losses(loop, batches))], count(batches[0]))
 
 
 def _supported(trial: Trial) -> None:
@@ -197,7 +210,7 @@ def _supported(trial: Trial) -> None:
             )
 
 
-def _losses(loop: Loop, batches: list[Any]) -> list[float]:
+def losses(loop: Loop, batches: list[Any]) -> list[float]:
     """Return the losses of the first steps, as many as there is time for."""
     end = time.monotonic() + CHECK_S
     found: list[float] = []
@@ -247,7 +260,7 @@ def _each(seconds: float | None, steps: int, why: str) -> Field:
     return Measured(seconds / steps, "s", n=steps) if steps and seconds is not None else Absent(why)
 
 
-def _verified(again: Callable[..., list[float]], trial: Trial) -> Verification:
+def verified(again: Callable[..., list[float]], trial: Trial) -> Verification:
     """Return whether the first losses agree with those of the same steps in fp32 on the CPU."""
     got = again(trial)
     plain = replace(trial, precision="fp32", device="cpu", backend="torch_eager", options={}, io="host")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from edgescope.wings.remote import edgescope_agent, torch_program
+from edgescope.wings.remote import edgescope_agent
 
+NAMES = ("edgescope_agent", "torch_program", "torch_training")
 SOURCES = {
-    module.__name__.rpartition(".")[2]: Path(module.__file__).read_text(encoding="utf-8")
-    for module in (edgescope_agent, torch_program)
+    name: Path(edgescope_agent.__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in NAMES
 }
 SOURCE = SOURCES["edgescope_agent"]
 OLD = ("python3.6", "python3.7", "python3.8", "python3.9")
@@ -46,7 +46,10 @@ def test_the_linter_would_notice_a_newer_feature():
     assert vermin.detect(SOURCE + "\nif (n := 10) > 5: pass\n")[1] == (3, 8)
 
 
-@pytest.mark.parametrize(("name", "more"), [("edgescope_agent", set()), ("torch_program", {"torch"})])
+MORE = {"edgescope_agent": set(), "torch_program": {"torch"}, "torch_training": {"torch_program"}}
+
+
+@pytest.mark.parametrize(("name", "more"), MORE.items())
 def test_it_imports_the_standard_library_only(name, more):
     import ast
     import sys
