@@ -28,7 +28,7 @@ from edgescope.records import (
 from edgescope.wings.training import loop as loops
 from edgescope.wings.training import workload as training
 from edgescope.wings.training.loop import Stretch
-from edgescope.wings.training.workload import Training, _verified
+from edgescope.wings.training.workload import Training, verified
 from edgescope.workloads.base import EndOfInput
 
 OPTIONS = {"optimizer": "sgd", "learning_rate": 0.01, "epoch_samples": 20}
@@ -117,12 +117,12 @@ def test_a_loss_that_is_no_number_ends_the_run():
 
 @pytest.mark.slow
 def test_steps_that_learn_otherwise_are_wrong(monkeypatch):
-    found = _verified(lambda asked, steps=5: [2.3, 2.2, 2.1, 2.0, 1.9], trial())
+    found = verified(lambda asked, steps=5: [2.3, 2.2, 2.1, 2.0, 1.9], trial())
     assert found.passed and found.fields["loss_error"].value == 0
     curves = iter([[2.3, 2.2, 2.1, 2.0, 1.9], [2.3, 2.2, 2.1, 2.0, 2.0]])
-    found = _verified(lambda asked, steps=5: next(curves), trial())
+    found = verified(lambda asked, steps=5: next(curves), trial())
     assert not found.passed and found.fields["loss_error"].value == pytest.approx(0.05)
-    assert not _verified(lambda asked, steps=5: [float("nan")] * 5, trial()).passed
+    assert not verified(lambda asked, steps=5: [float("nan")] * 5, trial()).passed
     monkeypatch.setattr(loops, "optimizer_of", _wrong)
     result = bench.run(trial(), hz=0)
     assert result.status is Status.WRONG_OUTPUT and "the losses of 5 steps" in str(result.reason)
@@ -282,7 +282,7 @@ def test_losses_are_compared_for_four_seconds_but_two_of_them_in_any_case(monkey
 
     monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: now[0]))
     assert (
-        training._losses(SimpleNamespace(alone=alone), [1.0, 2.0, 3.0, 4.0, 5.0])
+        training.losses(SimpleNamespace(alone=alone), [1.0, 2.0, 3.0, 4.0, 5.0])
         == [1.0, 2.0, 3.0, 4.0, 5.0][:steps]
     )
 
@@ -315,7 +315,7 @@ def test_losses_are_as_close_as_their_precision(precision, device, close):
 
     for off, passed in ((0.999, True), (1.001, False)):
         for got in ([2.0, 4.0 * (1 + close * off)], [2.0, 4.0, 2.0 * (1 - close * off)]):
-            found = _verified(again, asked)
+            found = verified(again, asked)
             assert found.passed is passed and found.threshold == close
             assert found.fields["loss_error"] == Measured(pytest.approx(close * off), "1", n=len(got))
             plain, steps = plains[-1]
@@ -330,7 +330,7 @@ def test_losses_are_as_close_as_their_precision(precision, device, close):
 
 def test_losses_of_nearly_nothing_are_compared_by_their_size():
     curves = iter([[2e-9], [0.0]])
-    assert _verified(lambda *_: next(curves), trial()).fields["loss_error"].value == pytest.approx(2e-3)
+    assert verified(lambda *_: next(curves), trial()).fields["loss_error"].value == pytest.approx(2e-3)
 
 
 @pytest.mark.parametrize(
