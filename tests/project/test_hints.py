@@ -37,7 +37,7 @@ FOREIGN = (
     ),
     *("cli/completion", "wings/optimize/standalone", "process/", "telemetry/sampler"),
     *("isolate/persistent", "isolate/fresh", "isolate/forks", "isolate/worker"),
-    *("wings/offload/network", "wings/trace/on_board", "wings/trace/tracers"),
+    *("wings/offload/network", "wings/trace/on_board", "wings/trace/nsys_run", "wings/trace/tracers"),
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"

@@ -20,7 +20,7 @@ from edgescope.isolate.worker import Placement
 from edgescope.modes import launcher
 from edgescope.process import Launch
 from edgescope.records import Result, Spans, Trial
-from edgescope.tracing import FOLDER, Tracer
+from edgescope.tracing import FOLDER, Samples, Tracer
 from edgescope.units import ranges
 
 #: Fields in which a colocated worker may differ from the trial; any other key is an option of its workload.
@@ -156,14 +156,18 @@ def with_spans(result: Result, folder: Path) -> Result:
     from edgescope.analysis.kernels import account
 
     tracer, parts, unread = tracer_of(trial), [result.spans] if result.spans else [], list[Message]()
+    readings = result.readings
     workers = range(len(trials(trial))) if trial.multi_process else ()
     for number, place in [(n, _of_worker(folder, n)) for n in workers] or [(-1, folder)]:
         try:
             seen = tracer.spans(place)
             parts.append(seen if number < 0 else seen.of_process(number))
+            sampled = tracer.readings(place) if isinstance(tracer, Samples) else None
+            readings = sampled.beside(readings) if sampled is not None else readings
         except Exception as error:  # a killed profiler may leave any content
             unread.append(_unread(trial, place.name, error))
-    found = replace(result.warned(*unread), spans=Spans.joined(parts) if parts else None)
+    spans = Spans.joined(parts) if parts else None
+    found = replace(result.warned(*unread), spans=spans, readings=readings)
     return replace(found, metrics={**found.metrics, **account.metrics(found)})
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from edgescope.analysis.kernels.account import Account
+from edgescope.analysis.kernels.account import COUNTERS, Account, sampled
 from edgescope.analysis.kernels.inferences import Budget
 from edgescope.analysis.kernels.rows import Cover, Rows
 from edgescope.plots.style import MAX_POINTS, Figure, axis, by_rank, by_time, colour, layout, seconds
@@ -96,6 +96,31 @@ def cdfs(budgets: Sequence[tuple[str, Budget | None]]) -> Figure | Absent:
     figure.update_xaxes(axis(scale.unit, rangemode="tozero"))
     figure.update_yaxes(axis("share of inferences", range=[0, 1.02]))
     return figure
+
+
+def counters(accounts: Sequence[tuple[str, Account]]) -> Figure | Absent:
+    """Return the CDFs of SM active, SM issue and tensor active: a colour a trace, a dash a counter, a line a GPU."""
+    figure, drawn = go.Figure(layout=layout(height=320)), False
+    for i, (label, one) in enumerate(accounts):
+        for channel, value in sampled(one.trace.samples, Rows(one.trace.spans)):
+            counter = next((at for at, name in enumerate(COUNTERS) if channel.name.endswith(name)), None)
+            if counter is None or not len(value):
+                continue
+            x = np.sort(value)
+            keep = by_rank(len(x))
+            figure.add_trace(
+                go.Scatter(
+                    x=100 * x[keep],
+                    y=(keep + 1) / len(x),
+                    mode="lines",
+                    name=f"{html.escape(label)} {channel.name.replace('_', ' ')}",
+                    line={"color": colour(i + 1), "dash": ("solid", "dot", "dash")[counter], "width": 1.4},
+                )
+            )
+            drawn = True
+    figure.update_xaxes(axis("%", range=[0, 102]))
+    figure.update_yaxes(axis("share of samples", range=[0, 1.02]))
+    return figure if drawn else Absent("no trace has samples of the GPU's counters")
 
 
 STRETCHES = 400

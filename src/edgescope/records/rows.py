@@ -123,6 +123,24 @@ class Readings:
         mine = self.channel == index
         return self.t_ns[mine], self.value[mine]
 
+    def beside(self, other: Readings | None) -> Readings:
+        """Return these rows and those of others, in time order; of a channel that both have, these."""
+        if other is None:
+            return self
+        own = {channel.name for channel in self.channels}
+        kept = [i for i, channel in enumerate(other.channels) if channel.name not in own]
+        place = np.full(len(other.channels), -1, np.int16)
+        place[kept] = np.arange(len(kept)) + len(self.channels)
+        others = np.isin(other.channel, kept)
+        t_ns = np.concatenate([self.t_ns, other.t_ns[others]])
+        order = np.argsort(t_ns, kind="stable")
+        return Readings(
+            (*self.channels, *(other.channels[i] for i in kept)),
+            t_ns[order],
+            np.concatenate([self.channel, place[other.channel[others]]])[order],
+            np.concatenate([self.value, other.value[others]])[order],
+        )
+
 
 # -- where time went -------------------------------------------------------------------------------------------
 

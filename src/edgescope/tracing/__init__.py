@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from edgescope import registry
 from edgescope.errors import Message, UsageError
 from edgescope.process import Launch
-from edgescope.records import SPAN_KINDS, Spans, Trace
+from edgescope.records import SPAN_KINDS, Readings, Spans, Trace
 from edgescope.records.lazy import NDArray, np
 
 #: Names the folder that a process's tracer writes to; a process that has it exits normally, never at once.
@@ -46,6 +46,14 @@ class Tracer(Protocol):
 
     def spans(self, folder: Path) -> Spans:
         """Return the recorded spans, with times on the queries' clock; called after the process has ended."""
+
+
+@runtime_checkable
+class Samples(Protocol):
+    """A tracer that samples the GPU's counters as well."""
+
+    def readings(self, folder: Path) -> Readings | None:
+        """Return the samples, with times on the queries' clock; None where none were taken."""
 
 
 class NullTracer:

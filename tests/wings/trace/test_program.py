@@ -319,7 +319,7 @@ def test_nsys_is_taken_where_the_board_has_it(behind):
     with opened(HERE, argv) as board:
         trace = on(board, ["true"], 2.0)
     assert trace.source.startswith("Nsight Systems") and trace.source.endswith("on ssh://board")
-    assert {n.code for n in trace.notes} == {"I-PROF-6"} and len(account(trace).inferences) == 3
+    assert {n.code for n in trace.notes} == {"I-PROF-6", "I-PROF-9"} and len(account(trace).inferences) == 3
 
 
 @pytest.mark.process

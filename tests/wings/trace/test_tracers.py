@@ -169,7 +169,7 @@ def test_kernels_are_called_by_their_names_and_not_by_symbols():
 
 
 def test_nsys_starts_the_process(tmp_path, monkeypatch):
-    monkeypatch.setattr("edgescope.wings.trace.tracers.shutil.which", lambda name: f"/opt/{name}")
+    monkeypatch.setattr("edgescope.wings.trace.nsys_run.shutil.which", lambda name: f"/opt/{name}")
     prefix = NsysTracer().launch(tmp_path).prefix
     assert prefix[:2] == ("/opt/nsys", "profile") and prefix[-2:] == ("-o", str(tmp_path / "report"))
 
@@ -284,7 +284,7 @@ def test_nsys_marks_both_ends_of_a_window_and_exports_what_it_wrote(tmp_path, mo
     nvtx = SimpleNamespace(range_push=calls.append, range_pop=lambda: calls.append("pop"))
     fakes = {"torch.cuda": SimpleNamespace(cudart=lambda: runtime), "torch.cuda.nvtx": nvtx}
     monkeypatch.setattr(tracers.importlib, "import_module", fakes.__getitem__)
-    monkeypatch.setattr(tracers.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(tracers.nsys_run.shutil, "which", lambda name: f"/bin/{name}")
     with pytest.raises(ZeroDivisionError), tracers.NsysTracer().window(tmp_path):
         calls.append("work")
         raise ZeroDivisionError

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgescope import registry, units
 from edgescope.analysis.finding import (
@@ -46,6 +47,7 @@ from edgescope.errors import Message
 from edgescope.records import (
     SPAN_KINDS,
     Absent,
+    Channel,
     Field,
     Measured,
     Readings,
@@ -118,21 +120,24 @@ def _operating(rows: Rows, found: Inferences) -> float | None:
     return (inside & Cover.of(operators["start_ns"], operators["end_ns"])).total / inside.total
 
 
-def _means(samples: Readings | None, rows: Rows) -> dict[str, Field]:
-    if samples is None:
-        return {}
+COUNTERS = ("sm_active", "sm_issue", "tensor_active")
+"""How the names of a GPU's own counters end whose distribution is drawn."""
+
+
+def sampled(samples: Readings | None, rows: Rows) -> Iterator[tuple[Channel, NDArray[np.float64]]]:
+    """Yield every channel and its samples from the first to the last work of the GPU, of all times without any."""
     busy = rows.gpu_cover()
-    first, last = (int(busy.start[0]), int(busy.end[-1])) if len(busy) else (None, None)
-    found: dict[str, Field] = {}
-    for channel in samples.channels:
-        t, value = samples.series(channel.name)
-        if first is not None and last is not None:
-            value = value[(t >= first) & (t <= last)]
-        if len(value):
-            found[channel.name] = Measured(float(np.mean(value)), channel.unit, n=len(value))
-        else:
-            found[channel.name] = Absent("no sample lies within the trace")
-    return found
+    for channel in samples.channels if samples is not None else ():
+        t, value = samples.series(channel.name) if samples is not None else (np.empty(0), np.empty(0))
+        yield channel, value[(t >= busy.start[0]) & (t <= busy.end[-1])] if len(busy) else value
+
+
+def _means(samples: Readings | None, rows: Rows) -> dict[str, Field]:
+    none = Absent("no sample lies within the trace")
+    return {
+        channel.name: Measured(float(np.mean(value)), channel.unit, n=len(value)) if len(value) else none
+        for channel, value in sampled(samples, rows)
+    }
 
 
 #: Inferences of a process from which two halves are compared.

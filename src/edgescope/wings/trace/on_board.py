@@ -18,6 +18,7 @@ from edgescope.process import scratch_folder
 from edgescope.records import Json, Trace
 from edgescope.tracing import read
 from edgescope.wings.remote.lends import Board, Line, Lines, opened, parse
+from edgescope.wings.trace import nsys_run
 from edgescope.wings.trace.program import FOLDER, INJECT, SECONDS, collected
 
 #: Runs in the agent's folder; the program runs in the user's home, as it would over ssh.
@@ -25,13 +26,13 @@ SCRIPT = """\
 D=$PWD; cd
 N=$(command -v nsys)
 if [ -n "$N" ]; then
-"$N" profile -t cuda,nvtx,osrt -s none --cpuctxsw=none {window} --export=sqlite --force-overwrite=true \
--o "$D/report" {program}
+{questions}
+$P profile -t cuda,nvtx,osrt -s none $F {window} --export=sqlite --force-overwrite=true -o "$D/report" {program}
 else
 PYTHONPATH="$D${{PYTHONPATH:+:$PYTHONPATH}}" {folder}="$D" {name}={seconds} {program}
 fi
 echo $? > "$D/code"
-cd "$D" && tar cf left.tar code $(ls | grep -E '^(report[.]sqlite|(functions|kineto)-.*[.]json)$')
+cd "$D" && tar cf left.tar code $(ls | grep -E '^(report[.]sqlite|unsampled|(functions|kineto)-.*[.]json)$')
 exit 0
 """
 LEFT, LONGEST_S = "left.tar", 86_400.0
@@ -49,6 +50,7 @@ def on(board: Board, command: Sequence[str], seconds: float = 0.0) -> Trace:
     """Run a program on a connected board and return its trace; what it does after `seconds` is not recorded."""
     window = f"--duration={seconds:g} --kill=none" if seconds else ""
     script = SCRIPT.format(
+        questions=nsys_run.SHELL,
         window=window,
         program=shlex.join(command),
         folder=FOLDER,
@@ -109,5 +111,6 @@ def _left(folder: Path) -> Trace:
         effect="Power and heat are not beside its spans",
         fix="edgescope bench --on ... for them",
     )
-    found = read(report)
-    return replace(found, notes=(*found.notes, note))
+    found, unsampled = read(report), folder / "unsampled"
+    why = (nsys_run.of_board(unsampled.read_text()),) if unsampled.is_file() else ()
+    return replace(found, notes=(*found.notes, note, *why))

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from edgescope.analysis.finding import CAUSES
-from edgescope.analysis.kernels.account import Account, of_trace
+from edgescope.analysis.kernels.account import COUNTERS, Account, of_trace
 from edgescope.analysis.kernels.gpu_time import GpuTime, Launches, Named, Scheduled, Sharing
 from edgescope.analysis.kernels.inferences import EC, PARTS, Budget
 from edgescope.analysis.kernels.rows import Distribution
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MOST = 10
 """Kernels, calls and processes in a table of a terminal."""
 OVER_TIME = "The share of each stretch of time in which it took place; all panels have one time axis."
+SAMPLED = "The share of the samples, while the GPU had work, in which the counter was at most this high."
 CDF = "The share of inferences whose EC (solid) or CS (dotted) is at most this long."
 WIDTH = 46
 """Characters of a kernel's name."""
@@ -49,6 +50,9 @@ def document(traced: Traced) -> doc.Document:
         parts += [doc.Section(n, p, level=doc.DETAIL) for n, p in zip(labels, whole, strict=True)]
     budgets = [(label, one.budget) for label, one in traced.accounts]
     parts.append(doc.Figure("cdf", "EC and CS of the inferences", CDF, partial(_drawn, "cdfs", budgets)))
+    if any(name.endswith(COUNTERS) for _, one in traced.accounts for name in one.samples):
+        drawn = partial(_drawn, "counters", traced.accounts)
+        parts.append(doc.Figure("counters", "SM active, SM issue and tensor active", SAMPLED, drawn))
     title = f"Trace of {', '.join(label for label, _ in traced.accounts)}"
     return doc.Document(title, tuple(p for p in (*_warned(traced.warnings), *parts) if p), _data(traced))
 

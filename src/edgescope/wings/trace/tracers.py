@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -25,10 +24,11 @@ from typing import Any
 import numpy as np
 
 from edgescope.backends.base import PROFILE
-from edgescope.errors import Message, UnavailableError, UnsupportedError
+from edgescope.errors import Message, UnsupportedError
 from edgescope.process import Launch
-from edgescope.records import CLOCK_MARK, Spans, Trace
+from edgescope.records import CLOCK_MARK, Readings, Spans, Trace
 from edgescope.tracing import read
+from edgescope.wings.trace import nsys_run
 from edgescope.wings.trace.importers import kineto, nsys
 
 TORCH_FILE = "kineto.json"
@@ -108,8 +108,6 @@ def _placed(path: Path, clock: dict[str, list[int]]) -> Spans:
 
 
 REPORT = "report"
-#: CPU sampling and context switches need rights that few users have; with them nsys 2025.3 hung at the end.
-FLAGS = ("-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "--force-overwrite=true")
 RANGE = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop")
 
 
@@ -118,7 +116,8 @@ class NsysTracer:
 
     def launch(self, folder: Path) -> Launch:
         """Return a launch under `nsys profile`; UnavailableError if nsys is not installed."""
-        return Launch((_nsys(), "profile", *FLAGS, *RANGE, "-o", str(folder / REPORT)))
+        started = nsys_run.here()
+        return Launch((*started.program, "profile", *started.flags, *RANGE, "-o", str(folder / REPORT)))
 
     @contextmanager
     def window(self, folder: Path) -> Iterator[None]:
@@ -134,11 +133,19 @@ class NsysTracer:
 
     def spans(self, folder: Path) -> Spans:
         """Return the spans on the queries' clock."""
+        return self._trace(folder).spans
+
+    def readings(self, folder: Path) -> Readings | None:
+        """Return the samples of the GPU's counters on the queries' clock; None where none were taken."""
+        return self._trace(folder).samples
+
+    def _trace(self, folder: Path) -> Trace:
         target = folder / f"{REPORT}.sqlite"
-        report = next(p for p in folder.iterdir() if p.suffix in (".nsys-rep", ".qdrep"))
-        command = [_nsys(), "export", "--type", "sqlite", "-o", str(target), str(report)]
-        subprocess.run(command, check=True, capture_output=True)
-        return aligned(nsys.read(target)).spans
+        if not target.exists():
+            report = next(p for p in folder.iterdir() if p.suffix in (".nsys-rep", ".qdrep"))
+            command = [nsys_run.path(), "export", "--type", "sqlite", "-o", str(target), str(report)]
+            subprocess.run(command, check=True, capture_output=True)
+        return aligned(nsys.read(target))
 
 
 def _mark_nvtx() -> None:
@@ -146,18 +153,6 @@ def _mark_nvtx() -> None:
     for _ in range(TIMES):
         nvtx.range_push(clock_mark())
         nvtx.range_pop()
-
-
-def _nsys() -> str:
-    found = shutil.which("nsys")
-    if found is None:
-        raise UnavailableError(
-            "E-PROF-6",
-            "nsys is not installed",
-            effect="Nothing was measured",
-            fix="https://developer.nvidia.com/nsight-systems, or --profiler kineto",
-        )
-    return found
 
 
 TIMES = 5

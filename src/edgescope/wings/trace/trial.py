@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -20,6 +21,7 @@ from edgescope.records import Result, Status, Trial
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.search.loop import InOrder
 from edgescope.study import grid
+from edgescope.wings.trace import nsys_run
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def choose(trial: Trial, profiler: str = "", failed: Mapping[str, str] = Mapping
     """
     if profiler:
         registry.entry(registry.TRACERS, profiler, "profiler")
-        return Chosen(profiler)
+        return Chosen(profiler, nsys_run.here().notes if profiler == "nsys" and shutil.which("nsys") else ())
     notes: list[Message] = []
     for step in _ladder(trial):
         if step.tracer in failed:
