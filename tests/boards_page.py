@@ -2,7 +2,7 @@
 
 And what was verified where, from the files that `edgescope verify-board` wrote (published/boards).
 
-python tests/boards_page.py docs/reference/boards.md      # rewrites the text between the two marks
+python tests/boards_page.py docs/reference/boards.md docs/reference/engines.md   # rewrites what is between the marks
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from pathlib import Path
 from edgescope.wings.jetson import boards
 from edgescope.wings.jetson.boards import SUM, Board, Rail
 from edgescope.wings.jetson.rails import CHIPS
-from edgescope.wings.verify_board import board_file, where
+from edgescope.wings.verify_board import board_file
+from edgescope.wings.verify_board import page as kit
+from edgescope.wings.verify_board.check import Check, checks
 
 BEGIN = "<!-- written by: python tests/boards_page.py docs/reference/boards.md -->"
 END = "<!-- end of what is written from boards.toml -->"
-BEGIN_WHERE = (
-    "<!-- written from published/boards by: python tests/boards_page.py docs/reference/boards.md -->"
-)
+BEGIN_WHERE = "<!-- written from published/boards by: python tests/boards_page.py docs/reference/{name} -->"
 END_WHERE = "<!-- end of what is written from published/boards -->"
 FILES = Path(__file__).parents[1] / "published/boards"
+ENGINES = ("engines:", "profilers:")
+"""Where the checks of engines.md are."""
 
 
 def render() -> str:
@@ -47,15 +49,21 @@ def render() -> str:
     return "\n\n".join(parts)
 
 
-def updated(page: str) -> str:
-    """Return the page with the current tables between the marks; ValueError if a mark is missing."""
-    return between(between(page, BEGIN, END, render()), BEGIN_WHERE, END_WHERE, verified())
+def updated(page: str, name: str = "boards.md", folder: Path = FILES) -> str:
+    """Return the page with the current tables between its marks; ValueError if a mark is missing.
+
+    boards.md has the tables of boards.toml and every check, engines.md the checks of engines and profilers.
+    """
+    if name == "boards.md":
+        page = between(page, BEGIN, END, render())
+    shown = [c for c in checks().values() if name == "boards.md" or c.target.startswith(ENGINES)]
+    return between(page, BEGIN_WHERE.format(name=name), END_WHERE, verified(shown, folder))
 
 
-def verified(folder: Path = FILES) -> str:
-    """Return, as Markdown, what was verified on which board, from the files of that folder."""
+def verified(shown: Iterable[Check], folder: Path = FILES) -> str:
+    """Return, as Markdown, on which board each of these checks held, from the files of that folder."""
     files = {path.name: board_file.read(path) for path in sorted(folder.glob("*.json"))}
-    return "\n\n".join([where.jetsons(files.values()), _table(where.HEADS, where.where(files))])
+    return "\n\n".join([kit.jetsons(files.values()), _table(kit.HEADS, kit.where(files, shown))])
 
 
 def between(page: str, begin: str, end: str, text: str) -> str:
@@ -106,7 +114,7 @@ def main(argv: Sequence[str]) -> int:
     """Rewrite the pages named."""
     for name in argv:
         page = Path(name)
-        page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(updated(page.read_text(encoding="utf-8"), page.name), encoding="utf-8")
     return 0
 
 

@@ -196,9 +196,10 @@ def test_the_kit_that_a_carrier_makes_of_a_module_is_named_and_its_rails_are_the
     assert kit.board.terms() == alone.board.terms()
 
 
-def test_the_page_is_up_to_date():
-    page = (ROOT / "docs/reference/boards.md").read_text(encoding="utf-8")
-    assert page == boards_page.updated(page), "run: python tests/boards_page.py docs/reference/boards.md"
+@pytest.mark.parametrize("name", ["boards.md", "engines.md"])
+def test_the_page_is_up_to_date(name):
+    page = (ROOT / "docs/reference" / name).read_text(encoding="utf-8")
+    assert page == boards_page.updated(page, name), f"run: python tests/boards_page.py docs/reference/{name}"
 
 
 def test_the_page_has_every_rail_with_scope_and_how_verified():

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from edgescope.errors import SettingError, StoreError, UsageError
 from edgescope.report import terminal
 from edgescope.wings.record.lends import Names
-from edgescope.wings.verify_board import page, where
+from edgescope.wings.verify_board import page
 from edgescope.wings.verify_board.board_file import BoardFile, Verified, read
 from edgescope.wings.verify_board.check import Check, Outcome, Status, checks, chosen
 
-RAILS = Check("rails", "every rail", 60.0, "power:rails")
+RAILS = Check("rails", "every rail", 60.0, "rails:rails")
 CAMERA = Check("camera", "a camera", 60.0, "video:camera")
 NOBODY = Names()
 HOLDS = Verified(RAILS, Outcome(Status.HOLDS, "3 rails", {"vdd_in_w": 4.97}), 6.25)
@@ -93,11 +93,11 @@ def test_a_setting_that_is_left_changed_is_said():
 
 def test_the_table_says_where_each_path_held_and_a_recording_counts_nowhere():
     files = {"orin.json": made(HOLDS, NONE), "played.json": made(HOLDS, reached="recording")}
-    rails, camera = where.where(files, (RAILS, CAMERA))
+    rails, camera = page.where(files, (RAILS, CAMERA))
     assert rails == ("`rails`: every rail", "Jetson Orin Nano (2026-11-29, orin.json)", "", "")
-    assert camera == ("`camera`: a camera", where.NOWHERE, "", "Jetson Orin Nano (2026-11-29, orin.json)")
-    assert where.jetsons(files.values()) == "1 Jetson verified: Jetson Orin Nano."
-    assert where.jetsons([made(HOLDS, board="Xeon")]) == "No Jetson has been verified by such a file yet."
+    assert camera == ("`camera`: a camera", page.NOWHERE, "", "Jetson Orin Nano (2026-11-29, orin.json)")
+    assert page.jetsons(files.values()) == "1 Jetson verified: Jetson Orin Nano."
+    assert page.jetsons([made(HOLDS, board="Xeon")]) == "No Jetson has been verified by such a file yet."
 
 
 def test_checks_are_run_in_the_order_of_the_table_and_a_name_that_is_none_is_refused():

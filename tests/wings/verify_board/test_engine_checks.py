@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from edgescope.errors import Message
-from edgescope.records import SPAN_DTYPES, SPAN_KINDS, Effective, Spans, Status, Trial
+from edgescope.records import (
+    SPAN_DTYPES,
+    SPAN_KINDS,
+    Absent,
+    Effective,
+    Measured,
+    Meter,
+    Spans,
+    Status,
+    Trial,
+)
 from edgescope.wings.verify_board import check
 from edgescope.wings.verify_board.check import Check
 from edgescope.wings.verify_board.checks import engines, profilers
@@ -89,6 +99,30 @@ def test_without_a_gpu_an_engine_runs_on_the_cpu():
     site = Site(gpu=False, fp32=ended(effective=told("cpu")))
     assert engines.engine(site, "onnxruntime").status is check.Status.HOLDS
     assert site.asked[0].device == "cpu"
+
+
+def loaded(watts, rest, **keys):
+    """A result with power at rest and under load."""
+    given = {"power_w": watts, "idle_power_w": rest}
+    metrics = {k: Measured(v, "W", n=9) if isinstance(v, float) else Absent(str(v)) for k, v in given.items()}
+    return ended(metrics=metrics, meter=Meter("vdd_in", "module", "trapezoid"), **keys)
+
+
+@pytest.mark.parametrize(
+    ("one", "status"),
+    [
+        (loaded(14.0, 5.0), check.Status.HOLDS),
+        (loaded(5.0, 5.0), check.Status.FAILS),
+        (loaded("no rail", 5.0), check.Status.UNSUPPORTED),
+        (loaded(14.0, "not idle"), check.Status.UNSUPPORTED),
+        (refused("no engine"), check.Status.UNSUPPORTED),
+    ],
+)
+def test_the_gpus_meter_must_rise_with_its_load(one, status):
+    site = Site(fp32=one)
+    assert engines.energy_gpu(site).status is status
+    assert len(site.asked) == (len(engines.LOADS) if one.status is Status.UNSUPPORTED else 1)
+    assert site.asked[0].idle_s > 0
 
 
 @pytest.mark.slow

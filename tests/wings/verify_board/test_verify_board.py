@@ -85,7 +85,7 @@ def test_killed_with_sigkill_in_a_mode_the_keeper_puts_it_back(kit, tmp_path):
 
 @pytest.mark.slow
 def test_a_check_that_hangs_is_stopped_at_its_limit_and_what_it_set_is_put_back(kit, tmp_path, monkeypatch):
-    table = [check("board", "power:board"), check("mode_killed", "settings:killed", 6.0)]
+    table = [check("board", "rails:board"), check("mode_killed", "settings:killed", 6.0)]
     monkeypatch.setattr(verb, "chosen", lambda only: table)
     slow_down(kit, "id=$2\n", 'id=$2; [ "$id" = 1 ] || sleep 60\n')
     found = verb.verify_board()
@@ -100,7 +100,7 @@ def test_what_does_not_fit_the_time_is_not_run_and_a_process_that_dies_does_not_
     found = verb.verify_board(only=("rails",), budget_s=-1, tell=lambda c, o: told.append((c.name, o)))
     assert [v.outcome.status for v in found.checks] == [Status.NOT_RUN] * 2
     assert [name for name, outcome in told if outcome is None] == ["board", "rails"]
-    table = [check("board", "power:board"), check("no_such_check", "power:none")]
+    table = [check("board", "rails:board"), check("no_such_check", "rails:none")]
     monkeypatch.setattr(verb, "chosen", lambda only: table)
     died = verb.verify_board().checks[1].outcome
     assert died.status is Status.FAILS and died.says

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     def tell(check: Check, outcome: Outcome | None) -> None:
         context.say(f"{check.name} ..." if outcome is None else f"  {outcome.status.value}: {outcome.says}")
 
-    found = verify_board(args.on or "", only=args.only, budget_s=args.seconds, tell=tell)
+    found = verify_board(trial_flags.board(args), only=args.only, budget_s=args.seconds, tell=tell)
     found.write(path := Path(args.output))
     args.output = None  # it is written: not another form of the screen
     context.show(args, page.document(found, str(path)), whole=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from edgescope import registry
 from edgescope.bench import SAMPLER_HZ
@@ -221,6 +221,22 @@ def at(url: str) -> Iterator[Site]:
     os.environ.pop(registry.ON, None)
     with opened(parse(url)) as board:
         yield OnBoard(board, url)
+
+
+def watched(site: Site, seconds: float) -> Watch:
+    """Watch the board for so long; over ssh it waits on the board's side: a silent host is one that has gone."""
+    watch = site.watch()
+    with watch.watching():
+        if site.reached == "ssh":
+            site.run(["sleep", f"{seconds:g}"], seconds + 10)
+        else:
+            time.sleep(seconds)
+    return watch
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return a fact that is an object; {} for any other."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def _below(root: Path) -> dict[str, Device]:

@@ -31,6 +31,11 @@ FIGURES = (
 )
 ENDED = (Status.OK, Status.UNSTABLE)
 """Statuses with figures: a machine that others use makes a latency unstable, and says nothing of the engine."""
+LOADS = ("torch_eager", "trtexec", "onnxruntime", "tensorrt")
+"""Engines that may load the GPU, in the order in which they are tried."""
+BUSY = ("gpu_busy", "gpu0_busy")
+RISE, LEAST_BUSY = 1.02, 0.05
+"""Times the power at rest, and share of the time, that a GPU must show which computes all the time."""
 NOT_HERE = Status.UNSUPPORTED
 
 
@@ -42,6 +47,42 @@ def engine(site: Site, backend: str, precisions: Sequence[str] = ("fp32",)) -> O
         trial = Trial(model=model, backend=backend, device=device, warmup=0.2, min_s=SECONDS, max_s=SECONDS)
         results = {p: site.trial(dataclasses.replace(trial, precision=p)) for p in precisions}
     return _outcome(results, device)
+
+
+def energy_gpu(site: Site) -> Outcome:
+    """Load the GPU with the first engine that works: its meter must rise, and its load be seen."""
+    refused: list[str] = []
+    for backend in LOADS:
+        with network() as model:
+            trial = Trial(
+                model=model, backend=backend, device="cuda", batch=8, warmup=0.5, min_s=4.0, max_s=4.0
+            )
+            result = site.trial(dataclasses.replace(trial, idle_s=4.0))
+        if result.status in ENDED:
+            return _risen(result)
+        refused.append(f"{backend}: {result.reason or result.status.value}")
+    return unsupported(f"no engine loads the GPU: {'; '.join(refused)}"[:400])
+
+
+def _risen(result: Result) -> Outcome:
+    """Judge a result that has idle stretches: its watts under load beside those at rest, and the load of the GPU."""
+    names = ("power_w", "idle_power_w")
+    watts, rest = (result.metrics.get(name, Absent("not measured")) for name in names)
+    busy = next((v for name in BUSY if (v := _mean(result, name)) is not None), None)
+    evidence = facts(result) | {"gpu_busy": busy, "idle_power_w": _figure(rest)}
+    if not isinstance(watts, Measured) or not isinstance(rest, Measured):
+        return unsupported(next(f.reason for f in (watts, rest) if isinstance(f, Absent)), evidence)
+    wrong = (
+        []
+        if watts.value > rest.value * RISE
+        else [f"{watts.value:.2f} W under load, {rest.value:.2f} W at rest"]
+    )
+    wrong += [] if busy is None or busy > LEAST_BUSY else [f"its load reads {busy:.0%} while it computes"]
+    meter = result.meter.name if result.meter else "a meter"
+    seen = "its load is not read" if busy is None else f"load {busy:.0%}"
+    return judged(
+        wrong, f"{meter}: {rest.value:.1f} W at rest, {watts.value:.1f} W under load; {seen}", evidence
+    )
 
 
 @contextmanager
@@ -126,9 +167,7 @@ def facts(result: Result) -> dict[str, Json]:
     if result.verification is not None:
         found["verified"] = {"passed": result.verification.passed, "detail": result.verification.detail}
     if result.readings is not None:
-        found["sensors"] = {
-            n: v for n in ("gpu_busy", "gpu_clock_hz", "gpu0_busy") if (v := _mean(result, n)) is not None
-        }
+        found["sensors"] = {n: v for n in (*BUSY, "gpu_clock_hz") if (v := _mean(result, n)) is not None}
     return found
 
 

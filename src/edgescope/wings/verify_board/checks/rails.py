@@ -1,58 +1,47 @@
-"""What the board is, its power rails against each other and against tegrastats, energy, and throttle counters."""
+"""What the board is, and its power rails: against the table, each other, and tegrastats."""
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from edgescope.analysis.run.energy_window import energies
-from edgescope.bench.watch import Watch
 from edgescope.devices.kernel_files import is_absent
 from edgescope.devices.manifest import title
-from edgescope.records import Absent, Json, Measured, Readings
+from edgescope.records import Json, Readings
 from edgescope.wings.jetson.lends import Board, boards, parse
 from edgescope.wings.record.lends import of_nobody
 from edgescope.wings.verify_board.check import Outcome, judged, unsupported
-from edgescope.wings.verify_board.site import Said, Site
+from edgescope.wings.verify_board.site import Said, Site, mapping, watched
 
-RAILS_S, LOAD_S = 6.0, 6.0
+RAILS_S = 6.0
 """Seconds of sampling: an INA3221 shows a new value every 0.43 s."""
 TEGRASTATS_MS = 500
 NEAR = 0.05
 """Share by which two readings of one rail over the same seconds may differ: they average other samples of a chip."""
 NEAR_W = 0.15
 """Watts that they may differ by in any case: two steps of an Orin's 2 mOhm shunt are 0.1 W at 5 V."""
-RISE, RISE_W = 1.02, 0.05
-"""Times its power at rest, and watts more, that the widest meter must show while every core computes."""
-LAG = 0.2
-"""Share of a stretch at its begin that is left out: a meter that averages still shows what was before."""
 PARTS = 1.02
 """Times the total that the rails which it feeds may add up to."""
-BURN = "import time\nt = time.monotonic() + {seconds}\nwhile time.monotonic() < t: sum(range(9999))"
-LEAST_UPDATES = 3
 
 
 def board(site: Site) -> Outcome:
     """Look whether the board is in the table of boards and names its release and JetPack."""
     machine = site.machine()
-    stable, state = _facts(machine.stable), _facts(machine.state)
-    mine, now = _facts(stable.get("jetson")), _facts(state.get("jetson"))
+    stable, state = mapping(machine.stable), mapping(machine.state)
+    mine, now = mapping(stable.get("jetson")), mapping(state.get("jetson"))
     bare = of_nobody(machine)
     evidence: dict[str, Json] = {"stable": dict(bare.stable), "state": dict(bare.state)}
     evidence["title"] = title(
-        {name: (_facts(stable.get(name)), _facts(state.get(name))) for name in {**stable, **state}}
+        {name: (mapping(stable.get(name)), mapping(state.get(name))) for name in {**stable, **state}}
     )
     if not mine:
         return unsupported(_no_jetson(site), evidence)
-    wrong = [f"{k}: {_facts(v)['absent']}" for k, v in mine.items() if is_absent(v)]
-    wrong += [f"{k}: {_facts(now[k])['absent']}" for k in ("l4t", "jetpack") if is_absent(now.get(k))]
-    right = f"{mine.get('product')}, module {mine.get('module')}, L4T {now.get('l4t')}, JetPack {now.get('jetpack')}"
+    said = {"board": mine.get("board"), "l4t": now.get("l4t"), "jetpack": now.get("jetpack")}
+    wrong = [f"{name}: {mapping(v)['absent']}" for name, v in said.items() if is_absent(v)]
+    module = "no module named" if is_absent(mine.get("module")) else f"module {mine.get('module')}"
+    right = f"{mine.get('product')}, {module}, L4T {now.get('l4t')}, JetPack {now.get('jetpack')}"
     return judged(wrong, right, evidence)
 
 
@@ -61,14 +50,14 @@ def rails(site: Site) -> Outcome:
     known, found = _known(site), _rails(site)
     if not found:
         return unsupported(_no_rails(site))
-    readings = _watched(site, RAILS_S).readings
+    readings = watched(site, RAILS_S).readings
     evidence = {name: _series(readings, f"{name}_power_w") for name in found}
     wrong = [f"{name}: {f['absent']}" for name, f in evidence.items() if "absent" in f]
     wrong += [f"{found[name]['label']} is not in boards.toml for this board" for name in found if known is None
               or found[name]["label"] not in known.rails]  # fmt: skip
     labels = {str(rail["label"]) for rail in found.values()}
     wrong += [f"no monitor shows {label}" for label in _needed(known, labels)]
-    total = _facts(_facts(site.machine().state.get("jetson")).get("power_total"))
+    total = mapping(mapping(site.machine().state.get("jetson")).get("power_total"))
     if "absent" in total:
         wrong.append(str(total["absent"]))
     watts = _mean(readings, str(total.get("channel", "")))
@@ -83,7 +72,7 @@ def rails_sum(site: Site) -> Outcome:
     known, found = _known(site), _rails(site)
     if known is None or not found:
         return unsupported(_no_rails(site))
-    readings = _watched(site, RAILS_S).readings
+    readings = watched(site, RAILS_S).readings
     watts = {str(rail["label"]): _mean(readings, f"{name}_power_w") for name, rail in found.items()}
     parts: dict[str, float] = {}
     for label, rail in known.rails.items():
@@ -143,94 +132,15 @@ def _beside(theirs: Mapping[str, list[float]], ours: Mapping[str, float | None])
     return judged(wrong, f"{len(theirs)} rails within {near:.2f} W of each other", evidence)
 
 
-def energy(site: Site) -> Outcome:
-    """Read every meter at rest and while every core computes; the widest must rise."""
-    watch, spans = site.watch(), list[tuple[int, int]]()
-    with watch.watching():
-        spans.append(_timed(site, ["sleep", f"{LOAD_S:g}"], LOAD_S))
-        cores = os.cpu_count() or 1
-        burn = BURN.format(seconds=LOAD_S)
-        each = " & ".join(['"$0" -c "$1"'] * (cores if site.reached == "here" else 4))
-        python = sys.executable if site.reached == "here" else "python3"
-        spans.append(_timed(site, ["sh", "-c", f"{each}; wait", python, burn], LOAD_S))
-    idle, load = (energies(watch.readings, round(a + LAG * (b - a)), b, 0) for a, b in spans)
-    if not load:
-        missing = [
-            f"{c.name}: {c.reason}" for c in watch.readings.channels if c.unit in ("W", "J") and c.reason
-        ]
-        return unsupported(f"no meter of power or energy: {'; '.join(missing[:3]) or 'no channel'}")
-    evidence: dict[str, Json] = {}
-    wrong = []
-    rest = {e.meter: e.power_w for e in idle}
-    for meter in load:
-        before, now = rest.get(meter.meter, Absent("not read while idle")), meter.power_w
-        if not isinstance(before, Measured) or not isinstance(now, Measured):
-            why = now.reason if isinstance(now, Absent) else getattr(before, "reason", "")
-            evidence[meter.meter] = {"absent": why}
-            wrong.append(f"{meter.meter}: {why}")
-            continue
-        evidence[meter.meter] = {
-            "scope": meter.scope, "method": meter.method, "idle_w": before.value, "load_w": now.value,
-            "energy_j": meter.energy_j.value if isinstance(meter.energy_j, Measured) else None,
-            "updates": meter.total.updates if meter.total else None,
-        }  # fmt: skip
-    widest = _facts(evidence.get(load[0].meter))
-    if "load_w" in widest and widest["load_w"] <= widest["idle_w"] * RISE + RISE_W:
-        wrong.append(f"{load[0].meter} does not rise with a load of every core")
-    right = f"{len(load)} meters; {load[0].meter} {_span(widest)}"
-    return judged(wrong, right, evidence)
-
-
-def throttle(site: Site) -> Outcome:
-    """Read the counters of throttling twice while the board idles: they must stand still."""
-    found = _watched(site, 2.0).throttle
-    if found is None:
-        return unsupported("no device here counts throttling")
-    evidence: dict[str, Json] = {
-        "events": list(found.events), "looked_at": list(found.looked_at),
-        "absent": list(found.absent), "unknown": list(found.unknown),
-    }  # fmt: skip
-    if not found.looked_at:
-        return unsupported(f"no counter can be read: {'; '.join(found.absent) or 'none is there'}", evidence)
-    wrong = [f"at rest: {event}" for event in found.events]
-    return judged(wrong, f"{len(found.looked_at)} counters, none moved at rest", evidence)
-
-
-def _watched(site: Site, seconds: float) -> Watch:
-    """Watch the board for so long."""
-    watch = site.watch()
-    with watch.watching():
-        time.sleep(seconds) if site.reached != "ssh" else _kept_alive(site, seconds)
-    return watch
-
-
-def _kept_alive(site: Site, seconds: float) -> None:
-    """Wait on the board's side: a silent host is one that has gone."""
-    site.run(["sleep", f"{seconds:g}"], seconds + 10)
-
-
-def _timed(site: Site, argv: list[str], seconds: float) -> tuple[int, int]:
-    """Run a program; return its start and end on the sensors' clock, as its lines are stamped.
-
-    A recording runs none: its time passes all the same.
-    """
-    if site.reached == "recording":
-        begun = time.monotonic_ns()
-        threading.Event().wait(seconds)
-        return begun, time.monotonic_ns()
-    said = site.run(["sh", "-c", 'echo; "$@"; echo', "sh", *argv], seconds + 20)
-    return said.lines[0][0], said.lines[-1][0]
-
-
 def _rails(site: Site) -> Mapping[str, Mapping[str, Any]]:
     """Return the rails that the board shows, by the start of their channels' names; {} for none."""
-    found = _facts(_facts(site.machine().state.get("jetson")).get("rails"))
-    return {} if is_absent(found) else {name: _facts(rail) for name, rail in found.items()}
+    found = mapping(mapping(site.machine().state.get("jetson")).get("rails"))
+    return {} if is_absent(found) else {name: mapping(rail) for name, rail in found.items()}
 
 
 def _known(site: Site) -> Board | None:
     """Return what boards.toml says of this board, or None."""
-    name = _facts(site.machine().stable.get("jetson")).get("board")
+    name = mapping(site.machine().stable.get("jetson")).get("board")
     return next((one for one in boards().values() if one.name == name), None)
 
 
@@ -251,10 +161,6 @@ def _no_rails(site: Site) -> str:
     return _no_jetson(site) if not site.machine().stable.get("jetson") else "no power monitor in sysfs"
 
 
-def _facts(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _mean(readings: Readings, name: str) -> float | None:
     values = readings.series(name)[1]
     return float(np.mean(values)) if len(values) else None
@@ -272,8 +178,3 @@ def _series(readings: Readings, name: str) -> dict[str, Json]:
         "readings": len(values), "seconds": round(seconds, 2), "moves": moves, "min_w": float(values.min()),
         "mean_w": float(values.mean()), "max_w": float(values.max()),
     }  # fmt: skip
-
-
-def _span(figures: object) -> str:
-    f = _facts(figures)
-    return f"{f['idle_w']:.2f} W at rest, {f['load_w']:.2f} W under load" if "load_w" in f else ""

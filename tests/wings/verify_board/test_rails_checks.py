@@ -1,12 +1,13 @@
-"""The checks of what the board is, its rails, its meters and its counters, on a board made of files."""
+"""The checks of what the board is and of its rails, on a board made of files and on the recorded ones."""
 
 import json
 
 import kit_board
 import pytest
 
+from edgescope.devices import recording
 from edgescope.wings.verify_board.check import Outcome, Status
-from edgescope.wings.verify_board.checks import power
+from edgescope.wings.verify_board.checks import rails
 from edgescope.wings.verify_board.site import Here, Said
 
 CHIP = "sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon1"
@@ -19,13 +20,12 @@ def root(tmp_path):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Shorter stretches, and no probes of a machine that is busy with other tests."""
-    monkeypatch.setattr(power, "RAILS_S", 0.6)
-    monkeypatch.setattr(power, "LOAD_S", 2.0)
+    """Shorter stretches."""
+    monkeypatch.setattr(rails, "RAILS_S", 0.6)
 
 
 def test_the_board_says_what_it_is_and_names_nobody(root):
-    found = power.board(Here(root))
+    found = rails.board(Here(root))
     assert found.status is Status.HOLDS
     assert "p3767-0005" in found.says and "JetPack 6.2" in found.says
     assert str(found.evidence["title"]).startswith("Jetson Orin Nano 8GB")
@@ -36,7 +36,7 @@ def test_the_board_says_what_it_is_and_names_nobody(root):
 def test_a_board_that_the_table_lacks_does_not_hold(root):
     (root / "proc/device-tree/compatible").write_text("nvidia,p9999-0000\0nvidia,tegra999\0")
     (root / "proc/device-tree/model").write_text("NVIDIA Jetson Future\0")
-    found = power.board(Here(root))
+    found = rails.board(Here(root))
     assert found.status is Status.FAILS and "boards.toml" in found.says
 
 
@@ -44,14 +44,14 @@ def test_a_machine_that_is_no_jetson_is_unsupported(tmp_path):
     (tmp_path / "proc").mkdir()
     for name in ("stat", "meminfo", "cpuinfo"):
         (tmp_path / "proc" / name).symlink_to(f"/proc/{name}")
-    for check in (power.board, power.rails, power.rails_sum, power.rails_tegrastats):
+    for check in (rails.board, rails.rails, rails.rails_sum, rails.rails_tegrastats):
         found = check(Here(tmp_path))
         assert found.status is Status.UNSUPPORTED and "not a Jetson" in found.says
 
 
 @pytest.mark.process
 def test_rails_hold_where_the_board_has_those_of_its_table(root):
-    found = power.rails(Here(root))
+    found = rails.rails(Here(root))
     assert found.status is Status.HOLDS, found.says
     vdd_in = found.evidence["rails"]["vdd_in"]
     assert vdd_in["mean_w"] == pytest.approx(4.92 * 1.01) and vdd_in["readings"] > 3
@@ -66,16 +66,16 @@ def test_rails_hold_where_the_board_has_those_of_its_table(root):
 def test_rails_do_not_hold_where_a_label_is_another(root, label, wrong):
     """A new label, one that is there twice, and a total that is not connected."""
     (root / CHIP / "in1_label").write_text(f"{label}\n")
-    found = power.rails(Here(root))
+    found = rails.rails(Here(root))
     assert found.status is Status.FAILS
     assert ("VDD_IN" in found.says) and (wrong in found.says or label == "VDD_SOC")
 
 
 @pytest.mark.process
 def test_rails_that_add_up_to_more_than_what_feeds_them_do_not_hold(root):
-    assert power.rails_sum(Here(root)).status is Status.HOLDS
+    assert rails.rails_sum(Here(root)).status is Status.HOLDS
     (root / CHIP / "curr2_input").write_text("900\n")
-    found = power.rails_sum(Here(root))
+    found = rails.rails_sum(Here(root))
     assert found.status is Status.FAILS
     assert found.evidence["VDD_IN"]["parts_w"] == pytest.approx(4.912 * 0.9 + 4.904 * 0.347)
 
@@ -94,47 +94,18 @@ def test_rails_that_add_up_to_more_than_what_feeds_them_do_not_hold(root):
 def test_sysfs_and_tegrastats_are_compared_rail_by_rail(tmp_path, monkeypatch, watts, status, says):
     root = kit_board.board(tmp_path, watts)
     monkeypatch.setenv("PATH", kit_board.environment(tmp_path, root)["PATH"])
-    found = power.rails_tegrastats(Here(root))
+    found = rails.rails_tegrastats(Here(root))
     assert found.status is status and says in found.says, found
 
 
-@pytest.mark.process
-def test_a_meter_that_stands_still_under_load_does_not_hold(root):
-    found = power.energy(Here(root))
-    assert found.status is Status.FAILS and "does not rise" in found.says
-    assert found.evidence["vdd_in"]["scope"] == "module"
-
-
-@pytest.mark.process
-def test_a_meter_that_rises_holds(root, monkeypatch):
-    site, real = Here(root), Here.run
-
-    def run(self, argv, limit_s, sent=()):
-        loaded = "sleep" not in argv
-        (root / CHIP / "curr1_input").write_text("1900\n" if loaded else "1010\n")
-        return real(self, argv, limit_s, sent)
-
-    monkeypatch.setattr(Here, "run", run)
-    found = power.energy(site)
-    assert found.status is Status.HOLDS, found.says
-    meter = found.evidence["vdd_in"]
-    assert meter["idle_w"] == pytest.approx(4.97, abs=1) and meter["load_w"] > 8
-
-
-@pytest.mark.process
-def test_counters_that_stand_still_hold_and_one_that_moves_does_not(root, monkeypatch):
-    found = power.throttle(Here(root))
-    assert found.status is Status.HOLDS, found.says
-    assert found.evidence["looked_at"]
-    real = power.time.sleep
-
-    def moved(seconds):
-        (root / "sys/class/hwmon/hwmon2/oc3_event_cnt").write_text("9\n")
-        real(seconds)
-
-    monkeypatch.setattr(power.time, "sleep", moved)
-    found = power.throttle(Here(root))
-    assert found.status is Status.FAILS and "at rest" in found.says
+@pytest.mark.slow
+@pytest.mark.parametrize("board", recording.shipped())
+def test_every_recorded_board_is_known_and_so_are_its_rails(board, monkeypatch):
+    monkeypatch.setenv("EDGESCOPE_BOARD", board)
+    site = Here()
+    assert rails.board(site).status is Status.HOLDS
+    assert rails.rails(site).status is Status.HOLDS
+    assert rails.rails_sum(site).status in (Status.HOLDS, Status.UNSUPPORTED)
 
 
 def test_what_a_program_printed_last_is_told():
