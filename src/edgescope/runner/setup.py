@@ -85,6 +85,15 @@ def usual_modes() -> list[str]:
     return [catalog.AS_IS, *cpu.some(sorted(os.sched_getaffinity(0)))]
 
 
+def board_modes() -> list[str]:
+    """Return the names of this board's power modes that need no reboot; [] where there are none.
+
+    A setting that comes on top of a mode (`jetson_clocks`) is none.
+    """
+    found, _ = manifest.settings(manifest.present())
+    return [name for name, mode in found.items() if not mode.comes_last and mode.change()[0] == "live"]
+
+
 def mode_features(names: Iterable[str]) -> dict[str, Mapping[str, float]]:
     """Return what each mode sets, as this machine knows it (devices.base.FEATURES); {} for a mode of another board."""
     from edgescope.modes import catalog

@@ -14,7 +14,7 @@ from edgescope.records import Absent, Machine, Measured
 from edgescope.report import data, html, terminal
 from edgescope.store.results import Store
 from edgescope.store.several import Stores
-from edgescope.wings.studies import beside, boards
+from edgescope.wings.studies import beside, boards, sweep
 from edgescope.wings.studies.anomaly_detection import study as anomaly
 from edgescope.wings.studies.boards import Board
 from edgescope.wings.studies.claim import Answer
@@ -101,7 +101,7 @@ def test_a_claim_whose_board_is_missing_names_it_and_the_command(machines):
     lacking = found["orin_over_xavier"]
     assert lacking.answer is Answer.UNKNOWN
     assert "a AGX Xavier" not in lacking.found and "AGX Xavier" in lacking.found
-    assert "edgescope study anomaly --run --on ssh://BOARD1 --on ssh://BOARD2" in lacking.found
+    assert "edgescope study anomaly --run --device cuda --on ssh://BOARD1 --on ssh://BOARD2" in lacking.found
 
 
 def test_one_board_answers_what_it_can_alone(machines):
@@ -183,3 +183,40 @@ def test_stores_count_a_result_that_two_hold_once(machines, tmp_path):
     found = list(both.results())
     assert sorted(r.id for r in found) == sorted(r.id for r in results)
     assert len(both.fulls(found)) == len(results) and not both.problems
+
+
+def test_a_sweeps_cells_meet_at_their_best_and_at_one_process(machines):
+    paper = papers()["concurrent"]
+    cells = [t for t in sweep.planned(paper, device="cuda") if t.batch < 4 and t.processes < 4]
+    assert {t.backend for t in cells} == {"trtexec"} and {t.precision for t in cells} >= {
+        "int8",
+        "fp16",
+        "fp32",
+    }
+    worlds = [
+        [
+            ran(
+                machines[name],
+                t,
+                speed * 100 * t.batch * (2.0 if t.precision == best else 1.0),
+                10.0,
+                **took(t),
+            )
+            for t in cells
+        ]
+        for name, speed, best in (("orin_nano", 10.0, "int8"), ("nano", 1.0, "fp16"))
+    ]
+    found = beside.beside(paper, worlds, {}, device="cuda")
+    assert len(found.works) == 2 * 3
+    sides = dict((b.name, e) for b, e in found.of("resnet50, best"))
+    assert sides["Orin Nano"].how.startswith("int8 batch 2") and sides["Nano"].how.startswith("fp16 batch 2")
+    assert sides["Nano"][boards.MEMORY].value == pytest.approx(1e9)
+    answers = [{c.claim.key: c.found.answer for c in told.content.claims} for told in found.every]
+    assert [each["best_precision"] for each in answers] == [Answer.HOLDS, Answer.FAILS]
+    text = printed(found)
+    assert "most samples/s: Orin Nano in 6 of 6" in text and max(map(len, text.splitlines())) <= 80
+
+
+def took(trial):
+    """The shared memory that P processes took; each alone saw less of it."""
+    return {"unified_memory_bytes": 1e9 * trial.processes, "processes_pss_bytes": 2e8 * trial.processes}

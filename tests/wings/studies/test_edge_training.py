@@ -1,16 +1,18 @@
 """The training study: its grid, and worlds in which its takeaways hold and fail."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
-from edgescope.records import Measured, Status, Trust
+from board_machines import described, ran
+from edgescope.records import Measured, Status
 from edgescope.report import data, terminal
+from edgescope.wings.studies import beside
 from edgescope.wings.studies.claim import Answer
 from edgescope.wings.studies.edge_training import study as grid
 from edgescope.wings.studies.page import document
 from edgescope.wings.studies.paper import papers
+from making import result as made
 
 PAPER = papers()["training"]
 
@@ -26,19 +28,17 @@ def epoch(trial, first):
     return slow * (load + device if workers == 0 else max(load / workers, device))
 
 
-def result(trial, noise=0.01, **changes):
+def result(trial, noise=0.01):
     sway = 1 + noise * (trial.replicate - 1)
     metrics = {
         "epoch_first_s": Measured(epoch(trial, True) * sway, "s"),
         "epoch_later_s": Measured(epoch(trial, False) * sway, "s"),
+        "energy_per_sample_j": Measured((0.5 if trial.mode == "cpus=0" else 1.0) * sway, "J"),
         "stall_share": Measured(0.01, "1"),
         "fetch_s": Measured(0.001, "s"),
         "forward_s": Measured(0.01, "s"),
     }
-    verdict = SimpleNamespace(trust=Trust.CLEAN)
-    found = {"trial": trial, "status": Status.OK, "metrics": metrics, "verdict": verdict, "reason": None}
-    found["machine"] = None
-    return SimpleNamespace(**found | changes)
+    return made(trial, metrics=metrics)
 
 
 @pytest.fixture
@@ -50,7 +50,8 @@ def world(tmp_path, monkeypatch):
 def answers(results):
     table = grid.table(results)
     return {
-        name: getattr(grid, name)(table).answer for name in (c.key for c in PAPER.claims if not c.unmeasured)
+        name: getattr(grid, name)(table).answer
+        for name in (c.key for c in PAPER.claims if not c.unmeasured and not c.boards)
     }
 
 
@@ -84,12 +85,8 @@ def test_two_runs_of_a_cell_decide_nothing_and_none_is_not_measurable(world):
     few = [r for r in world if r.trial.replicate < 2]
     assert answers(few)["pipelining"] is Answer.UNSURE
     assert answers(few)["variability"] is Answer.UNKNOWN
-    lost = [replace_status(r) for r in world]
+    lost = [replace(r, status=Status.FAILED) for r in world]
     assert set(answers(lost).values()) == {Answer.UNKNOWN}
-
-
-def replace_status(r):
-    return SimpleNamespace(**{**vars(r), "status": Status.FAILED})
 
 
 def test_runs_that_differ_are_not_said_to_vary_little(world):
@@ -100,11 +97,69 @@ def test_runs_that_differ_are_not_said_to_vary_little(world):
 def test_an_empty_store_names_the_command_and_a_full_one_fills_the_page(world, capsys):
     empty = document(PAPER, [])
     terminal.show(empty)
-    assert "edgescope train characterize" in " ".join(capsys.readouterr().out.split())
+    assert "edgescope study training --run" in " ".join(capsys.readouterr().out.split())
     full = document(PAPER, world)
     terminal.show(full, limit=None)
     shown = capsys.readouterr().out
-    assert "8 of 11 claims hold here" in shown and "mobilenet_v3_large_203class, 2" in shown
+    assert "9 of 11 claims hold here" in shown and "mobilenet_v3_large_203class, 2" in shown
     assert '"enough_workers"' in data.json_text(full)
     figures = [part for part in full.parts if getattr(part, "name", "") in ("parts", "epochs")]
     assert len(figures) == 2 and all(figure.draw().data for figure in figures)
+
+
+# -- power modes and boards ----------------------------------------------------------------------------------
+
+MODES = {"MAXN": (2.0, 30.0), "15W": (1.5, 15.0), "10W": (1.0, 12.0)}
+"""Mode of a made-up board -> its speed and its watts: 15W takes the least energy."""
+
+
+def in_modes(machine, speed=1.0, watts=1.0, modes=MODES):
+    """Results of the usual cells of a made-up board in each of its modes, and as it is."""
+    for trial in grid.trials("cpu", modes=list(modes)):
+        if trial.mode != "cpus=0":
+            fast, drawn = modes.get(trial.mode, modes["15W"])
+            rate = 100.0 * fast * speed
+            yield ran(
+                machine, trial, rate, drawn * watts, epoch_later_s=1000 / rate, epoch_first_s=1200 / rate
+            )
+
+
+def modes_of(results):
+    return grid.modes(grid.table(results))
+
+
+def test_power_modes_join_the_grid_and_belong_to_the_study(world):
+    added = [t for t in grid.trials("cpu", modes=["MAXN", "15W"]) if t.mode in MODES]
+    assert len(added) == 2 * 3 * 3 and all(grid.wanted(t) for t in added)
+
+
+def test_the_fastest_mode_is_held_against_the_one_of_least_energy(world):
+    nano = described("nano")
+    found = modes_of(in_modes(nano))
+    assert found.answer is Answer.HOLDS and "MAXN, takes 1.5" in found.evidence[0]
+    race = modes_of(in_modes(nano, modes={"MAXN": (2.0, 20.0), "15W": (1.0, 15.0)}))
+    assert race.answer is Answer.FAILS and "is that of least energy" in race.evidence[0]
+    unmetered = [
+        replace(r, metrics={k: v for k, v in r.metrics.items() if "energy" not in k}) for r in in_modes(nano)
+    ]
+    assert modes_of(unmetered).answer is Answer.UNKNOWN
+    assert modes_of(r for r in in_modes(nano) if r.trial.mode == "15W").answer is Answer.UNKNOWN
+
+
+def test_boards_are_held_against_each_other_by_the_energy_of_an_epoch(world):
+    boards = [described(name) for name in ("xavier_nx", "agx_xavier", "nano")]
+    speeds = [(1.0, 1.0), (2.0, 3.0), (0.3, 0.6)]
+    worlds = [list(in_modes(b, *how)) for b, how in zip(boards, speeds, strict=True)]
+    found = beside.beside(PAPER, worlds, {})
+    (claim,) = found.together
+    assert claim.claim.key == "boards" and claim.found.answer is Answer.HOLDS
+    assert claim.found.agree == "6 of 6"  # three networks against two boards
+    usual = found.boards[0].entries[0]
+    assert usual.work == "lenet5, 2000 samples"
+    assert usual["epoch_j"].value == pytest.approx(2000 * 15 / 150, rel=0.01)
+    dearer = beside.beside(PAPER, [worlds[0], list(in_modes(boards[1], 2.0, 1.0))], {})
+    assert dearer.together[0].found.answer is Answer.FAILS
+    page = beside.document(found)
+    assert {
+        row["modes"] for row in ({c["key"]: c["answer"] for c in b["claims"]} for b in page.data["boards"])
+    } == {"holds"}

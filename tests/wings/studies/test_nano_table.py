@@ -9,7 +9,10 @@ from edgescope.analysis.roofline import Ceilings
 from edgescope.analysis.run.summary import metrics
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured, ModelInfo, Status, Trial
+from edgescope.wings.studies.claim import Answer
+from edgescope.wings.studies.jetson_nano.study import content
 from edgescope.wings.studies.jetson_nano.table import SCREENED, WARM_QUERIES, nano_table, picked, wanted
+from edgescope.wings.studies.paper import papers
 
 MS = 1_000_000
 FAST = {"backend": "openvino", "precision": "fp16"}
@@ -212,3 +215,44 @@ def test_a_precision_that_passed_without_a_ceiling_is_named(study_of):
     results = study_of()
     row = only(results, ceilings=replace(CEILINGS, machine_id=results[0].machine.id))
     assert "limit: at fp16, bound by compute; fp32 passed the gate too but has no ceiling" in row.notes
+
+
+# -- claims and boards ---------------------------------------------------------------------------------------
+
+MACS = {"alexnet": 7e8, "vgg19": 2e10, "squeezenet1_1": 3.5e8}
+
+
+def gaining(study_of, after):
+    """Networks that take 20 ms before, and so many after."""
+    every = []
+    for model, ms in after.items():
+        info = replace(INFO, name=model, macs=int(MACS[model]))
+        every += [replace(r, model=info) for r in study_of(20.0, ms, model=model)]
+    return every
+
+
+def answers(results):
+    told = content(papers()["nano_table"], results, models=tuple(MACS))
+    return {each.claim.key: each.found for each in told.claims}
+
+
+def test_fewer_operations_are_held_against_larger_speed_ups(study_of):
+    as_told = answers(gaining(study_of, {"squeezenet1_1": 2.0, "alexnet": 4.0, "vgg19": 10.0}))
+    assert as_told["fewer_flops"].answer is as_told["faster"].answer is Answer.HOLDS
+    assert as_told["fewer_flops"].agree == "3 of 3"
+    but_one = answers(gaining(study_of, {"squeezenet1_1": 3.0, "alexnet": 2.0, "vgg19": 10.0}))
+    assert but_one["fewer_flops"].answer is Answer.HOLDS and but_one["fewer_flops"].agree == "2 of 3"
+    otherwise = answers(gaining(study_of, {"squeezenet1_1": 10.0, "alexnet": 4.0, "vgg19": 2.0}))
+    assert otherwise["fewer_flops"].answer is Answer.FAILS
+    slower = answers(gaining(study_of, {"squeezenet1_1": 25.0, "alexnet": 4.0}))
+    assert slower["faster"].answer is not Answer.HOLDS
+    assert answers([])["fewer_flops"].answer is Answer.UNKNOWN
+
+
+def test_each_network_stands_beside_the_boards_printed_one(study_of):
+    told = content(papers()["nano_table"], study_of(), models=("squeezenet1_1",))
+    (entry,) = told.entries
+    assert entry["speedup"].value == pytest.approx(5.0) and entry.how == "openvino fp16 b1"
+    ((board, printed),) = told.printed
+    assert board == "Nano" and printed["latency_p50_s"].value == 0.1663
+    assert "runs" not in told.data["rows"][0]

@@ -62,7 +62,7 @@ def test_json_alone_on_stdout_and_a_file_beside(store, tmp_path, capsys):
 @pytest.mark.process
 def test_nothing_stored_is_exit_1(tmp_path, capsys):
     assert main(["study", "concurrent", "--store", str(tmp_path / "none")]) == 1
-    assert "Measure: edgescope sweep" in " ".join(capsys.readouterr().out.split())
+    assert "Measure: edgescope study concurrent --run" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.slow

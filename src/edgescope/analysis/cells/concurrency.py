@@ -51,6 +51,7 @@ FIGURES = (
     "fairness",
     "start_skew_s",
     "counter_gap_queries",
+    "unified_memory_bytes",
     "processes_rss_bytes",
     "processes_pss_bytes",
     "gpu_processes_memory_bytes",

@@ -7,6 +7,7 @@ study printed of its own boards stands below, in grey.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,11 +23,13 @@ from edgescope.wings.studies import boards, claim
 from edgescope.wings.studies.boards import Board, Entry
 from edgescope.wings.studies.claim import LOOKS, Answered
 from edgescope.wings.studies.page import Content, bars, content_of, of
-from edgescope.wings.studies.paper import Paper
+from edgescope.wings.studies.paper import Paper, sweep
 
 PRICE, PER_PRICE = "price", "per_price"
 NO_PRICE = Absent("no price is given: --price 'NAME=PRICE'")
 LEGEND = "✓ holds  ✗ does not hold  ~ within the noise  ? not measurable here"
+LEAST = 18
+"""Characters that stay of a piece of work's name in a narrow table."""
 Spec = Mapping[str, Any]
 
 
@@ -60,13 +63,18 @@ class Beside:
     @property
     def columns(self) -> Sequence[Spec]:
         """Return the figures of the table."""
-        found: Sequence[Spec] = self.paper.page["beside"]
+        found: Sequence[Spec] = self.paper.page.get("beside") or sweep()["beside"]
         return found
 
     def of(self, work: str) -> Iterator[tuple[Board, Entry]]:
         """Yield each board that did a piece of work, with what it did."""
         for board in self.boards:
             yield from ((board, e) for e in board.entries if e.work == work)
+
+    def printed(self, work: str) -> list[tuple[str, Entry]]:
+        """Return what the paper printed of its own boards at a piece of work."""
+        every = {name: e for told in self.every for name, e in told.content.printed if e.work == work}
+        return list(every.items())
 
     def best(self, work: str, spec: Spec) -> tuple[Board, Entry] | None:
         """Return the board with the best figure at a piece of work; None if it is not alone in that, or none compares.
@@ -104,7 +112,7 @@ def document(found: Beside, command: str = "") -> doc.Document:
     title = f"{found.paper.heading} on {counted(len(found.every), 'board')}"
     parts = (
         _answer(found),
-        *(_table(found, work) for work in found.works),
+        _table(found),
         _figures(found),
         _claims(found),
         doc.Text("-v prints each board's own page, and the evidence of each claim", "lead", doc.BRIEF),
@@ -123,7 +131,7 @@ def _answer(found: Beside) -> doc.Answer:
     if not found.works:
         none = f"None of {names} finished a piece of the study's work. Measure: {found.paper.measure}"
         return doc.Answer("Nothing measured", "", (none,), none, kind="none")
-    said = [line for work in found.works for line in _best(found, work)]
+    said = list(_best(found))
     decided = claim.tally(found.together) if found.together else ""
     short = tuple(filter(None, (*said, f"of the claims about boards: {decided}" if decided else "")))
     reason = ". ".join(line[0].upper() + line[1:] for line in short)
@@ -135,35 +143,43 @@ def _answer(found: Beside) -> doc.Answer:
     return doc.Answer("Beside each other", names, short, reason, tuple(tiles))
 
 
-def _best(found: Beside, work: str) -> Iterator[str]:
-    """Yield which board is best by which figure, boards of several figures together."""
+def _best(found: Beside) -> Iterator[str]:
+    """Yield which board is best by which figure; of several pieces of work, in how many."""
     wins: dict[str, list[str]] = {}
     for spec in found.columns:
-        if spec.get("better") and (best := found.best(work, spec)):
-            board, e = best
-            wins.setdefault(board.name, []).append(f"{spec['best']} ({show(e[spec['key']], interval=False)})")
-    where = f" ({work})" if len(found.works) > 1 else ""
-    yield from (f"{name}: {', '.join(what)}{where}" for name, what in wins.items())
+        best = [won for work in found.works if spec.get("better") and (won := found.best(work, spec))]
+        if best and len(found.works) > 1:
+            counts = Counter(board.name for board, _ in best).most_common()
+            each = ", ".join(f"{name} in {n}" for name, n in counts)
+            yield f"{spec['best']}: {each} of {len(found.works)}"
+            continue
+        for board, e in best:
+            said = f"{spec['best']} ({show(e[spec['key']], interval=False)})"
+            wins.setdefault(board.name, []).append(said)
+    yield from (f"{name}: {', '.join(what)}" for name, what in wins.items())
 
 
 # -- the table -----------------------------------------------------------------------------------------------
 
 
-def _table(found: Beside, work: str) -> doc.Table:
-    """Return the boards that did a piece of work, then the study's own."""
+def _table(found: Beside) -> doc.Table | None:
+    """Return the boards that did each piece of work, and below them the study's own."""
+    works = found.works
+    if not works:
+        return None
     specs = [s for s in _shown(found) if _known(found, s)]
-    heads = tuple(_column(found, s) for s in specs)
-    columns = (Column("Board"), *heads, Column("Ran as", rank=3))
-    rows = [
-        doc.Row((_name(b, e), *(_value(b, e, s["key"]) for s in specs), e.how)) for b, e in found.of(work)
-    ]
-    theirs = {name: e for told in found.every for name, e in told.content.printed.items() if e.work == work}
-    rows += [
-        doc.Row((f"{name} (study)", *(e[s["key"]] for s in specs), e.how), "dim")
-        for name, e in theirs.items()
-    ]
-    title = work if len(found.works) > 1 else f"Board for board: {work}"
-    return doc.Table(columns, tuple(rows), title, found.paper.page.get("beside_lead"))
+    named = [Column("Work", least=LEAST)] * (len(works) > 1)
+    columns = (*named, Column("Board"), *(_column(found, s) for s in specs), Column("Ran as", rank=3))
+    rows = []
+    for work in works:
+        lead = [work] * len(named)
+        for b, e in found.of(work):
+            rows.append(doc.Row((*lead, _name(b, e), *(_value(b, e, s["key"]) for s in specs), e.how)))
+            lead = [""] * len(named)
+        for name, e in found.printed(work):
+            figures = (e[s["key"]] for s in specs)
+            rows.append(doc.Row((*lead, f"{name} (study)", *figures, e.how), "dim"))
+    return doc.Table(columns, tuple(rows), "Board for board" if named else f"Board for board: {works[0]}")
 
 
 def _shown(found: Beside) -> list[Spec]:
@@ -237,8 +253,9 @@ def _claims(found: Beside) -> doc.Section | None:
     """Return each claim with its answer on each board, or with that of all together if it is about boards."""
     if not found.paper.claims:
         return None
-    columns = (Column("Claim"), *(Column(b.name) for b in found.boards), Column("All"))
     about = {each.claim.key: each for each in found.together}
+    every = [Column("All")] * bool(about)
+    columns = (Column("Claim"), *(Column(b.name) for b in found.boards), *every)
     rows = []
     for i, stated in enumerate(found.paper.claims):
         title = Cell(stated.title, f"{stated.says} [{stated.known}]")
@@ -265,8 +282,9 @@ def _mark(each: Answered) -> Cell:
 
 
 def _said(each: Answered) -> str:
-    """Return the figures behind an answer, or why there is none."""
-    return "; ".join(each.found.evidence[:2]) or each.found.found
+    """Return the figures behind an answer: those of the one piece of work, or what several come to."""
+    known = each.found.evidence
+    return known[0] if len(known) == 1 else each.found.found
 
 
 def _evidence(found: Beside) -> Iterator[doc.Items]:
@@ -276,6 +294,9 @@ def _evidence(found: Beside) -> Iterator[doc.Items]:
             said = ((told.board.name, told.content.claims[i].found) for told in found.every)
             lines = tuple(f"{name}: {LOOKS[f.answer][1]}: {f.found}" for name, f in said)
             yield doc.Items(lines, f"{stated.title}: board for board", level=DETAIL)
+    for each in found.together:
+        if len(each.found.evidence) > 1:
+            yield doc.Items(each.found.evidence, f"{each.claim.title}: evidence", level=DETAIL)
 
 
 # -- each board's own page -----------------------------------------------------------------------------------

@@ -239,4 +239,4 @@ def _lacking(paper: Paper, rule: Mapping[str, object], boards: Sequence[Board]) 
     needs = [str(rule["of"]), *map(str, others), *(["another board"] if named == [] else [])]
     here = ", ".join(b.name for b in boards if b.machine) or "no machine"
     lacks = f"it needs {' and '.join(needs)}; here: {here}"
-    return f"{lacks}. Try: {paper.measure} --on ssh://BOARD1 --on ssh://BOARD2"
+    return f"{lacks}. Try: {paper.measure} --device cuda --on ssh://BOARD1 --on ssh://BOARD2"

@@ -94,12 +94,14 @@ class Claim(Generic[T]):
     of: str = "series"
     read_off: bool = False
     """Whether a disturbed machine does not matter, as for memory."""
+    often: bool = False
+    """Whether the claim says `often`: fewer voices against it than for it do not make it fail."""
 
     def __call__(self, table: T) -> Found:
         """Return the answer that a table's voices give."""
         voices = [v for v in self.voices(table) if v is not None]
         missing = self.missing if isinstance(self.missing, str) else self.missing(table)
-        return heard(voices, self.of, missing, self.ratio, read_off=self.read_off)
+        return heard(voices, self.of, missing, self.ratio, read_off=self.read_off, often=self.often)
 
 
 def answered(
@@ -121,12 +123,19 @@ def answered(
 
 
 def heard(
-    voices: Sequence[Voice], what: str, missing: str, ratio: str = "", *, read_off: bool = False
+    voices: Sequence[Voice],
+    what: str,
+    missing: str,
+    ratio: str = "",
+    *,
+    read_off: bool = False,
+    often: bool = False,
 ) -> Found:
     """Return the answer that the voices give.
 
     `what` names the voices (`series`), `missing` is the reason if there are none, `ratio` says what their values mean.
-    A claim fails if one voice is surely against it; it holds if most are surely for it, and is unsure otherwise.
+    A claim fails if one voice is surely against it (`often`: if as many are against it as for it); it holds if most are
+    surely for it, and is unsure otherwise.
     """
     if not voices:
         return unknown(missing)
@@ -138,7 +147,8 @@ def heard(
     parts = [f"{agree} {what} agree{_by_sharing(voices) if for_ and against else ''}"]
     parts += [f"{against} do not"] if against else []
     parts += [f"{unsure} unsure (within the noise, or no interval)"] if unsure else []
-    answer = Answer.FAILS if against else Answer.HOLDS if for_ > unsure else Answer.UNSURE
+    fails = against >= for_ if often else against
+    answer = Answer.FAILS if against and fails else Answer.HOLDS if 2 * for_ > len(voices) else Answer.UNSURE
     cells = [c for v in voices for c in v.cells]
     text = ", ".join(parts) + _span(voices, ratio) + ("" if read_off else untrusted(cells))
     return Found(answer, text, distinct(cells), lines, agree)

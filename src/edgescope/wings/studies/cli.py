@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from edgescope.records import Result
     from edgescope.store.results import Store
 
+BUDGETS: Mapping[str, tuple[float, str]] = {
+    "optimize": (90.0, "for each model"),
+    "characterize": (1200.0, "for what is still to be measured"),
+}
+"""What a study is measured by -> the seconds that it takes if --budget is not given, and what for."""
 INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 
 
@@ -44,9 +49,11 @@ def configure(sub: argparse.ArgumentParser) -> None:
             continue
         trial_flags.add_run(one)
         trial_flags.add_board(one, "; repeated: boards beside each other")
+        if paper.measured_by in BUDGETS:
+            usual, said = BUDGETS[paper.measured_by]
+            text = f"time until the answer, {said}, with --run ({usual:g}s)"
+            one.add_argument("--budget", type=trial_flags.seconds, default=usual, metavar="TIME", help=text)
         if paper.measured_by == "optimize":
-            text = "time until the answer, for each model, with --run (90s)"
-            one.add_argument("--budget", type=trial_flags.seconds, default=90.0, metavar="TIME", help=text)
             trial_flags.add_timing(one)
         trial_flags.add_safety(one)
 
@@ -178,6 +185,30 @@ def _optimize(args: argparse.Namespace, paper: Paper, store: Store) -> None:
             context.say(f"{model}: {error}")
 
 
+def _characterize(args: argparse.Namespace, paper: Paper, store: Store) -> None:
+    """Measure the grid of the training study into the store, in a board's modes too, until the budget is spent."""
+    from edgescope.process.said import waiting
+    from edgescope.runner.setup import board_modes
+    from edgescope.wings.studies.verb import train_characterize
+
+    modes = board_modes() if args.mode == "all" else trial_flags.words(args.mode)
+    how = {"device": args.device, "models": args.models, "modes": modes, "budget": args.budget}
+    train_characterize(**how, store=store, setup=context.setup(args), waiting=waiting)
+
+
+def _sweep(args: argparse.Namespace, paper: Paper, store: Store) -> None:
+    """Measure the cells of the study file, else of the paper, as a sweep does: what cannot fit is left out."""
+    from edgescope.verbs.sweep import sweep
+
+    given = _read(args, "study", paper.options["study"])
+    cells = paper.own.planned(paper, study=given, device=args.device)
+    sweep(
+        [t for t in cells if not args.models or t.model.startswith(args.models)],
+        store=store,
+        setup=context.setup(args),
+    )
+
+
 def _plan(args: argparse.Namespace, paper: Paper, store: Store) -> None:
     """Measure the trials that the study plans; report one that fails and continue."""
     from edgescope.models import zoo
@@ -196,4 +227,6 @@ MEASURES: Mapping[str, Callable[[argparse.Namespace, Paper, Store], None]] = {
     "optimize": _optimize,
     "ladder": _climb,
     "plan": _plan,
+    "sweep": _sweep,
+    "characterize": _characterize,
 }

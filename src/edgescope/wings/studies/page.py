@@ -58,8 +58,8 @@ class Content:
     """What JSON prints."""
     entries: Sequence[Entry] = ()
     """What this machine did of each piece of the study's work, for the page of several boards."""
-    printed: Mapping[str, Entry] = field(default_factory=dict)
-    """What the paper printed of each of its boards."""
+    printed: Sequence[tuple[str, Entry]] = ()
+    """What the paper printed: each board's name with what it did of a piece of work."""
 
 
 def document(paper: Paper, results: Iterable[Result], *, command: str = "", **options: Any) -> doc.Document:

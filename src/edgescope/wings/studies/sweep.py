@@ -38,8 +38,10 @@ from edgescope.records import Absent, Measured, Result, Trial, Trust
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
 from edgescope.report.document import DETAIL, MAIN, Column, Items, Mark, Section, Table, Text, Tile
+from edgescope.study import grid as cells_of
 from edgescope.wings.studies import claim
 from edgescope.wings.studies import paper as published
+from edgescope.wings.studies.boards import LATENCY, MEMORY, Entry, entry, memory
 from edgescope.wings.studies.claim import Answer, brief
 from edgescope.wings.studies.page import Content, Reading, where
 from edgescope.wings.studies.paper import Number, Paper
@@ -70,6 +72,7 @@ def content(
     show: str = "",
     traces: Mapping[str, Account] | None = None,
     left_out: int = 0,
+    **_: object,
 ) -> Content:
     """Return what the page says; `study` has the cells of the study file, `show` is the quantity to print in any case.
 
@@ -107,7 +110,33 @@ def told(found: SweepTable, show: str = "") -> Content:
         },
         claims=found.claims,
         data=_data(found),
+        entries=list(entries(found)),
     )
+
+
+def planned(paper: Paper, *, study: Sequence[Trial] = (), device: str = "cpu") -> tuple[Trial, ...]:
+    """Return the cells of the study file, else those of the paper for a device."""
+    return tuple(study) or cells_of.grid(paper.page["grid"][device])
+
+
+def entries(found: SweepTable) -> Iterator[Entry]:
+    """Yield of each model the cell with most throughput, and the one with most at batch 1 in one process."""
+    for model in found.models:
+        mine = [c for c in found.measured if c.trial.model == model]
+        alone = [c for c in mine if c.trial.batch == c.trial.processes == 1]
+        name = model.partition("#")[0]
+        for work, of in ((f"{name}, best", mine), (f"{name}, b1 P1", alone)):
+            if of:
+                yield _entry(found, work, max(of, key=lambda c: c.value(THROUGHPUT) or 0.0))
+
+
+def _entry(found: SweepTable, work: str, cell: Cell) -> Entry:
+    """Return a cell with its memory: of all, where CPU and GPU share it, else the figure that the table chose."""
+    took = memory(cell.runs)
+    jetson = found.machine is not None and "jetson" in found.machine.stable
+    more = {MEMORY: took if jetson else cell[found.memory], LATENCY: cell[LATENCY]}
+    how = f"{cell.place.removeprefix(cell.trial.model).strip()}, {cell.trial.backend}"
+    return entry(work, how, cell.runs, more)
 
 
 def _failed(found: SweepTable) -> Section | None:

@@ -41,7 +41,7 @@ from edgescope.analysis.cells.replicates import of_fields, quotient
 from edgescope.analysis.cells.traced import TracedCell, of_file, of_results, with_traces
 from edgescope.analysis.kernels.account import Account
 from edgescope.analysis.run.energy import usual
-from edgescope.analysis.run.usage import GPU
+from edgescope.analysis.run.usage import GPU, UNIFIED
 from edgescope.command import bench_arguments
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Field, Json, Machine, Measured, Result, Trial
@@ -49,7 +49,7 @@ from edgescope.wings.studies.claim import Answered, Voice, answered, brief, held
 from edgescope.wings.studies.paper import Paper
 
 #: Figures of the memory of several processes, the best first; one of them is used throughout a table.
-MEMORY = (*GPU, "processes_pss_bytes", "processes_rss_bytes")
+MEMORY = (*UNIFIED, *GPU, "processes_pss_bytes", "processes_rss_bytes")
 #: The name of a trace's file, without its endings: resnet50-fp16-b1-p4, resnet50-fp16-b1-p4-mps.
 #: "[-]" and not "-", or tests/project/test_hints.py takes -b and -p for flags that a message names.
 OF_CELL = re.compile(r"(.+)-([a-z]+\d+)[-]b(\d+)[-]p(\d+)(?:-(.+))?")
@@ -244,6 +244,7 @@ Axis = Callable[[Iterable[Cell]], list[Series]]
 Voices = Callable[[SweepTable], Iterable[Voice | None]]
 #: Memory figure -> what it is, in words.
 MEMORY_WORDS = {
+    "unified_memory_bytes": "what all processes took of the memory that CPU and GPU share",
     "processes_pss_bytes": "proportional share of resident memory, summed",
     "processes_rss_bytes": "peak resident memory, summed",
     "gpu_processes_memory_bytes": "GPU memory of the processes, as the driver says",

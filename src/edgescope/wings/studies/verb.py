@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from edgescope import units
 from edgescope.analysis.cells import machines
+from edgescope.devices import manifest
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.image import photos
@@ -94,7 +95,8 @@ def ladder(
     """
     paper = papers()[levels.NAME]
     model, film = model or levels.MODELS[device], pinned(source) if source else ""
-    steps, place = climb.levels(paper, device), store_of(store)
+    steps = climb.levels(paper, device, jetson=climb.is_jetson(manifest.here()))
+    place = store_of(store)
     check_modes([Trial(model=model)], setup.tell)
     cells, seen = setup.cells(place), dict[str, Result]()
 
@@ -144,6 +146,7 @@ def train_characterize(
     *,
     device: str = "cpu",
     models: tuple[str, ...] = (),
+    modes: Sequence[str] = (),
     budget: float | str | None = BUDGET_S,
     store: Stored = None,
     setup: Setup = Setup(),
@@ -151,8 +154,8 @@ def train_characterize(
 ) -> Characterized:
     """Measure the study's grid until the budget is spent; what the store holds is not measured again.
 
-    `models`: beginnings of names of its networks; `budget` in seconds or as "20min", None for as long as it takes. The
-    data sets are written into the cache first.
+    `models`: beginnings of names of its networks; `modes`: a board's, in which each is measured as well; `budget` in
+    seconds or as "20min", None for as long as it takes. The data sets are written into the cache first.
     """
     end = (
         None
@@ -166,7 +169,7 @@ def train_characterize(
             with waiting(f"writing the data set of {network.model}"):
                 recipe = photos.Recipe(network.count, *network.side, packed=network.packed, grey=network.grey)
                 photos.write_set(network.folder, recipe)
-    planned = [grid.pinned(trial, zoo.pin) for trial in training.trials(device, models)]
+    planned = [grid.pinned(trial, zoo.pin) for trial in training.trials(device, models, modes)]
     results: list[Result] = []
     for trial in planned:
         found = cells.stored(trial)

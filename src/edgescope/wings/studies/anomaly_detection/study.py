@@ -304,12 +304,12 @@ def _boards(paper: Paper) -> Iterator[Reading]:
         yield {"engine": f"{board} (study)", "look": "dim", **{n: known.get(n, UNSAID) for n in names}}
 
 
-def _printed(paper: Paper, chain: str) -> dict[str, Entry]:
+def _printed(paper: Paper, chain: str) -> list[tuple[str, Entry]]:
     """Return what the study's text says of each of its boards."""
-    return {
-        str(row["engine"]).removesuffix(" (study)"): Entry(chain, "", {n: row[n] for n in FIGURES})
+    return [
+        (str(row["engine"]).removesuffix(" (study)"), Entry(chain, "", {n: row[n] for n in FIGURES}))
         for row in _boards(paper)
-    }
+    ]
 
 
 def _ran(paper: Paper) -> str:

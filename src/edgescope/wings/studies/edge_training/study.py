@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgescope import cache, registry
-from edgescope.analysis.cells.replicates import spread
+from edgescope.analysis.cells.concurrency import scaled
+from edgescope.analysis.cells.replicates import across, spread
 from edgescope.records import Field, Measured, Result, Role, Status, Trial
 from edgescope.report import document as doc
 from edgescope.stats import paired_log_ratio
-from edgescope.wings.studies import claim
+from edgescope.wings.studies import boards, claim
+from edgescope.wings.studies.boards import Entry
 from edgescope.wings.studies.claim import Answer, Claim, Voice, held
 from edgescope.wings.studies.page import Content, Reading, where
 from edgescope.wings.studies.paper import Paper, papers
@@ -52,17 +54,17 @@ def networks(paper: Paper | None = None) -> list[Network]:
     return [Network(**{**usual, **row, "side": tuple(row["side"])}) for row in rows]
 
 
-def trials(device: str, models: tuple[str, ...] = ()) -> Iterator[Trial]:
+def trials(device: str, models: tuple[str, ...] = (), modes: Sequence[str] = ()) -> Iterator[Trial]:
     """Yield every trial, all cells once, then again for each further replicate."""
     for number in range(REPLICATES):
         for network in networks():
             if not models or network.model.startswith(models):
-                for trial in cells(network, device):
+                for trial in cells(network, device, modes):
                     yield replace(trial, replicate=number)
 
 
-def cells(network: Network, device: str) -> list[Trial]:
-    """Return the cells of one network: the usual one first."""
+def cells(network: Network, device: str, modes: Sequence[str] = ()) -> list[Trial]:
+    """Return the cells of one network: the usual one first, at last in each of a board's `modes`."""
     page = papers()[NAME].page
     usual = _usual(network, device, page["protocol"])
     found = [usual]
@@ -71,6 +73,7 @@ def cells(network: Network, device: str) -> list[Trial]:
             continue
         base = _with(usual, "num_workers", axis["workers"]) if "workers" in axis else usual
         found += [_with(base, axis["name"], value) for value in axis["values"]]
+    found += [_with(usual, "mode", mode) for mode in modes]
     return list({trial.id: trial for trial in found}.values())
 
 
@@ -199,13 +202,19 @@ def wanted(trial: Trial, models: Sequence[str] = (), **_: object) -> bool:
 
 
 def content(
-    paper: Paper, results: Iterable[Result], *, models: tuple[str, ...] = (), left_out: int = 0
+    paper: Paper,
+    results: Iterable[Result],
+    *,
+    models: tuple[str, ...] = (),
+    left_out: int = 0,
+    **_: object,
 ) -> Content:
     """Return what the study's page says; `left_out` results have no place in it."""
     found = list(results)
     measured = table(found)
     nothing = "" if measured.runs else f"no cell of the study is in this store: {paper.measure}"
-    answered = claim.answered(paper, measured, nothing)
+    entries = list(_entries(measured))
+    answered = boards.answered(paper, measured, boards.alone(found, entries), nothing)
     failed = [r for r in found if r.status not in GOOD]
     return Content(
         title=paper.heading + where(found[0].machine if found else None),
@@ -214,7 +223,22 @@ def content(
         lines={"failed": [f"{r.trial.label}: {r.status.value}: {r.reason}" for r in failed]},
         claims=answered,
         data={"claims": claim.plain(answered)},
+        entries=entries,
     )
+
+
+def _entries(table: Cells) -> Iterator[Entry]:
+    """Yield the usual cell of each network, with its epoch's seconds and joules."""
+    counts = {network.model: network.count for network in networks()}
+    for key in _usual_ones(table):
+        runs = table.runs[key]
+        trial = runs[0].trial
+        samples = int(trial.workload_options.get("epoch_samples") or counts[key.model])
+        joules = across(runs, boards.ENERGY)
+        epoch = scaled(joules, samples) if isinstance(joules, Measured) else joules
+        how = f"{trial.backend} {trial.precision} on {trial.device}"
+        more = {LATER: spread([figure(run, LATER) for run in runs], "s"), "epoch_j": epoch}
+        yield boards.entry(f"{key.model}, {samples} samples", how, runs, more)
 
 
 def _answer(paper: Paper, measured: Cells, answered: Sequence[claim.Answered], left_out: int) -> doc.Answer:
@@ -347,6 +371,30 @@ def _cores(table: Cells) -> Iterator[Voice | None]:
         yield _over(table, "one CPU over all", LATER, key._replace(mode="cpus=0"), key)
 
 
+def _modes(table: Cells) -> Iterator[Voice | None]:
+    """Yield whether a network's fastest mode takes more energy than another of this machine's modes."""
+    for key in _usual_ones(table):
+        rates = {k: (_mean(table, k, LATER), _mean(table, k, boards.ENERGY)) for k in _in_modes(table, key)}
+        known = {k: (s, j) for k, (s, j) in rates.items() if s is not None and j is not None}
+        if len(known) < 2:
+            continue
+        fast, least = min(known, key=lambda k: known[k][0]), min(known, key=lambda k: known[k][1])
+        named = f"{key.model}: the fastest of {len(known)} modes, {fast.mode}"
+        if fast == least:
+            yield Voice(False, f"{named}, is that of least energy", table.of(fast))
+        elif isinstance(ratio := table.ratio(boards.ENERGY, fast, least), Measured):
+            yield held(ratio, (f"{named}, takes ", f" of the energy of {least.mode}"), table.of(fast, least))
+
+
+def _in_modes(table: Cells, key: Place) -> list[Place]:
+    return [other for other in table.runs if other._replace(mode=key.mode) == key]
+
+
+def _mean(table: Cells, key: Place, name: str) -> float | None:
+    found = [value for run in table.of(key) if (value := figure(run, name)) is not None]
+    return float(np.mean(found)) if found else None
+
+
 def _variability(table: Cells) -> Iterator[Voice | None]:
     for key in _usual_ones(table):
         times = [t for run in table.of(key) if (t := figure(run, LATER)) is not None]
@@ -365,4 +413,5 @@ medium_cold = Claim(_medium_cold, MISSING, "slow medium over NVMe")
 medium_warm = Claim(_medium_warm, MISSING, "slow medium over NVMe")
 batch = Claim(_batch, MISSING, "batch 4 over 16")
 cores = Claim(_cores, "the cells with fewer CPUs were not measured", "one CPU over all")
+modes = Claim(_modes, "no network ran in two modes with a power sensor: --mode all on a board", often=True)
 variability = Claim(_variability, "fewer than three runs of a cell")

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from edgescope import units
+from edgescope.analysis.cells.replicates import of_fields
+from edgescope.analysis.cells.row import Row
 from edgescope.analysis.roofline import Ceilings
 from edgescope.plots.style import interval
 from edgescope.records import Absent, Field, Measured, Result, Trial, Trust
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
 from edgescope.report.document import Cell, Mark, Tile
+from edgescope.wings.studies import boards, claim
+from edgescope.wings.studies.boards import Board, Entry
+from edgescope.wings.studies.claim import Claim, Voice, held
 from edgescope.wings.studies.jetson_nano import table
 from edgescope.wings.studies.jetson_nano.table import TIMES, NanoRow, NanoTable, StudyRow, nano_table, study
 from edgescope.wings.studies.page import Content, Reading, where
@@ -48,6 +55,9 @@ def content(
 
 def told(paper: Paper, found: NanoTable) -> Content:
     """Return what the page says of a table."""
+    entries = [_entry(row) for row in found.measured]
+    board = Board(found.machine, tuple(entries))
+    answered = boards.answered(paper, found, board, "" if found.measured else "no network has a speed-up")
     wrong = any(r.study.misprints for r in found.rows)
     return Content(
         title=f"{paper.heading}{where(found.machine)} ({found.device})",
@@ -59,8 +69,62 @@ def told(paper: Paper, found: NanoTable) -> Content:
             "gaps": list(_gaps(found)),
             "study_notes": study_notes(found),
         },
-        data=_data(found),
+        claims=answered,
+        data=_data(found) | {"claims": claim.plain(answered)},
+        entries=entries,
+        printed=[("Nano", _as_printed(row)) for row in found.rows],
     )
+
+
+def _entry(row: NanoRow) -> Entry:
+    """Return a network after optimisation, with what it gained."""
+    return boards.entry(row.model, row.variant, row.runs, {"speedup": row.speedup})
+
+
+def _as_printed(row: NanoRow) -> Entry:
+    """Return a network after optimisation as the study printed it of its board."""
+    printed = row.study
+    figures: dict[str, Field] = {
+        boards.RATE: Measured(1 / printed.after_s, "samples/s"),
+        boards.LATENCY: Measured(printed.after_s, "s"),
+        "speedup": Measured(printed.recomputed, "ratio"),
+    }
+    return Entry(row.model, "TensorRT", figures)
+
+
+# -- how the claims are judged --------------------------------------------------------------------------------
+
+
+ALIKE = 1.1
+"""Two networks whose operations differ by less than this factor say nothing about fewer and more."""
+
+
+def _gains(found: NanoTable) -> Iterator[Voice | None]:
+    for row in found.measured:
+        yield held(row.speedup, (f"{row.model} ({row.variant}): ", ""), _cells(row))
+
+
+def _fewer(found: NanoTable) -> Iterator[Voice | None]:
+    """Yield for each two networks whether the one with fewer operations gains more."""
+    counted = [(row.macs.value, row) for row in found.measured if isinstance(row.macs, Measured)]
+    for (few, small), (many, large) in combinations(sorted(counted, key=lambda one: one[0]), 2):
+        if many / few >= ALIKE:
+            words = f"{small.model} gains, over {large.model} with {many / few:.3g}x the operations: "
+            yield held(of_fields(small.speedup, large.speedup), (words, ""), [*_cells(small), *_cells(large)])
+
+
+def _cells(row: NanoRow) -> list[Row]:
+    return [Entry("", "", {}, row.runs).row] if row.runs else []
+
+
+faster = Claim(_gains, "no network has a speed-up", "steady before over steady after", "networks")
+fewer_flops = Claim(
+    _fewer,
+    "two networks that differ in operations are needed",
+    "gain of the smaller over the larger",
+    "pairs of networks",
+    often=True,
+)
 
 
 # -- the answer ----------------------------------------------------------------------------------------------
@@ -234,12 +298,13 @@ def study_notes(found: NanoTable) -> list[str]:
 
 
 def _data(found: NanoTable) -> dict[str, Any]:
-    plain = to_plain(found)
+    plain = to_plain(replace(found, rows=tuple(replace(row, runs=()) for row in found.rows)))
     page = found.study
     plain["machine"] = found.machine.id if found.machine else None
     plain["study"] = {k: v for k, v in plain["study"].items() if k != "rows"}
     plain["study"] |= {"arithmetic_mean": page.arithmetic_mean, "geometric_mean": page.geometric_mean}
     for row, out in zip(found.rows, plain["rows"], strict=True):
+        del out["runs"]
         own = {"recomputed": row.study.recomputed, "misprints": to_plain(row.study.misprints)}
         out["study"] |= own | {"flops_count": row.flops_count}
     return dict(plain)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import fmean, geometric_mean
 
@@ -207,6 +207,8 @@ class NanoRow:
     verdicts: tuple[str, str] = ("", "")
     """Trust of before and after."""
     notes: tuple[str, ...]
+    runs: tuple[Result, ...] = field(default=(), repr=False)
+    """The runs of the variant after."""
 
     @property
     def flops_count(self) -> str:
@@ -314,7 +316,8 @@ def _row(
     notes = (*blank.notes, *_rejections(same))
     if best is None:
         return replace(filled, notes=(*notes, "no variant passed the gate"))
-    after = _after(replace(filled, notes=notes), before, best)
+    runs = tuple(best.replicates.values())
+    after = _after(replace(filled, notes=notes, runs=runs), before, best)
     return _with_limit(after, best.trial.precision, _passed(same), ceilings)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from edgescope.records import Measured, Result, Status, Trial
+from edgescope.records import Machine, Measured, Result, Status, Trial
 from edgescope.wings.studies.paper import Paper
 
 ROUNDS = 3
@@ -94,14 +94,20 @@ class Climbed:
         return [rung for rung in self.rungs if rung.kept]
 
 
-def levels(paper: Paper, device: str) -> list[Level]:
-    """Return the levels for a device, cpu or cuda."""
+def is_jetson(machine: Machine | None) -> bool:
+    """Return whether a machine is a Jetson, whose GPU's decoder is reached through GStreamer."""
+    return machine is not None and "jetson" in machine.stable
+
+
+def levels(paper: Paper, device: str, *, jetson: bool = False) -> list[Level]:
+    """Return the levels for a device, cpu or cuda, as they are on a Jetson or elsewhere."""
+    named = f"{device}_jetson" if jetson else device
     return [
         Level(
             number,
             row["title"],
             row["says"],
-            row.get(device, {}),
+            row.get(named, row.get(device, {})),
             row.get(f"stays_{device}", ""),
             row.get("batch", False),
             {board: row[key] for board, key in BOARDS.items() if key in row},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from edgescope import units
@@ -12,9 +14,12 @@ from edgescope.report import document as doc
 from edgescope.report.document import Cell, Mark
 from edgescope.stats import Interval
 from edgescope.stats.pairs import paired_log_ratio
+from edgescope.wings.studies import boards, claim
+from edgescope.wings.studies.boards import Entry
+from edgescope.wings.studies.claim import Claim, Found, Voice, held
 from edgescope.wings.studies.page import Content, Reading, where
 from edgescope.wings.studies.paper import Paper
-from edgescope.wings.studies.video_ladder import climb
+from edgescope.wings.studies.video_ladder import climb, networks
 from edgescope.wings.studies.video_ladder.climb import Climbed, Rung
 
 MODELS = {"cpu": "centerface", "cuda": "ssd300"}
@@ -35,7 +40,8 @@ def models() -> tuple[str, ...]:
 def wanted(trial: Trial, models: tuple[str, ...] = (), *, device: str = "cpu", **_: object) -> bool:
     """Return whether a stored trial may belong to the ladder of a device."""
     named = trial.model.partition("#")[0]
-    return trial.device == device and named in (models or (MODELS[device],))
+    mine = trial.device == device and named in (models or (MODELS[device],))
+    return mine or networks.wanted(trial, device)
 
 
 def content(
@@ -50,26 +56,34 @@ def content(
     """Return what the page says; `left_out` results have no place in it."""
     found = {result.trial.id: result for result in results}
     model = next(iter(models), MODELS[device])
-    pinned = next((r.trial.model for r in found.values()), model)
+    pinned = next((m for r in found.values() if (m := r.trial.model).partition("#")[0] == model), model)
     films = {
         str(r.trial.workload_options.get("source", ""))
         for r in found.values()
         if "postprocess" in r.trial.workload_options
     }
     film = next((f for f in sorted(films) if ":" not in f and (not source or f.startswith(source))), source)
-    steps = climb.levels(paper, device)
+    machine = next((r.machine for r in found.values()), None)
+    steps = climb.levels(paper, device, jetson=climb.is_jetson(machine))
     climbed = climb.climb(steps, pinned, device, film, lambda trial: found.get(trial.id))
-    return told(paper, climbed, model, device)
+    return told(paper, climbed, model, device, networks.networks(found.values(), device))
 
 
-def told(paper: Paper, found: Climbed, model: str, device: str) -> Content:
-    """Return what the page says of a ladder."""
-    machine = where(next((rung.look.machine for rung in found.rungs if rung.look), None))
+def told(
+    paper: Paper, found: Climbed, model: str, device: str, pairs: Sequence[networks.Network] = ()
+) -> Content:
+    """Return what the page says of a ladder, and of the networks that ran in two precisions."""
+    ladder, entries = Ladder(found, tuple(pairs)), list(_entries(found, model))
+    answered = boards.answered(paper, ladder, boards.alone(_results(found, pairs), entries))
+    machine = where(next((r.machine for r in _results(found, pairs)), None))
     measured = [rung for rung in found.rungs if rung.good]
     if not measured:
         none = f"No level of the ladder of {model} on {device} is in this store. Measure: {paper.measure}"
         answer = doc.Answer("Nothing measured", "", (none,), none, kind="none")
-        return Content(f"{paper.heading}{machine}", answer, data={"levels": []})
+        rows: dict[str, Sequence[Reading]] = dict.fromkeys(("levels", "measured", "bars"), ())
+        rows |= {"networks": networks.readings(pairs)}
+        data = {"levels": [], "claims": claim.plain(answered)}
+        return Content(f"{paper.heading}{machine}", answer, rows, claims=answered, data=data)
     bars, shares = _bars(measured)
     return Content(
         title=f"{paper.heading}: {model}{machine}",
@@ -78,12 +92,86 @@ def told(paper: Paper, found: Climbed, model: str, device: str) -> Content:
             "levels": [_reading(found, rung) for rung in found.rungs],
             "measured": [_reading(found, rung) for rung in measured],
             "bars": bars,
+            "networks": networks.readings(pairs),
         },
         lines={"notes": list(notes(found)), "stages": STAGES},
         own={"samples": _samples(found)},
         words={"scale": "% of a frame's time, stage after stage" if shares else "milliseconds a frame"},
-        data={"levels": records(found)},
+        claims=answered,
+        data={"levels": records(found), "claims": claim.plain(answered)},
+        entries=entries,
+        printed=_as_printed(found, model),
     )
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """What the claims are judged by."""
+
+    climbed: Climbed
+    pairs: tuple[networks.Network, ...] = ()
+
+    def steps(self, titles: Sequence[str]) -> Iterator[tuple[Rung, Field]]:
+        """Yield each measured level of these titles with its gain over the level that it is compared with."""
+        for rung in self.climbed.rungs:
+            if rung.level.title in titles and rung.good and rung.look:
+                yield rung, gain(self.climbed, rung, below(self.climbed, rung))
+
+
+def _results(found: Climbed, pairs: Iterable[networks.Network]) -> list[Result]:
+    looks = [rung.look for rung in found.rungs if rung.look]
+    return [*looks, *(r for pair in pairs for r in pair.full)]
+
+
+def _entries(found: Climbed, model: str) -> Iterator[Entry]:
+    """Yield the top of the ladder, with what it gained over the first level."""
+    kept = found.kept
+    look = kept[-1].look if kept else None
+    if look is None:
+        return
+    top, first = kept[-1], found.rungs[0]
+    runs = top.rounds or [look]
+    more = {boards.RATE: fps(top), "first_fps": fps(first), "gain": gain(found, top, first)}
+    yield boards.entry(model, f"{len(kept)} levels, {top.level.title} at last", runs, more)
+
+
+def _as_printed(found: Climbed, model: str) -> list[tuple[str, Entry]]:
+    """Return the best level of each board as the study printed it, and its first."""
+    shown = []
+    for board in climb.BOARDS:
+        known = [rung.level.printed[board] for rung in found.rungs if board in rung.level.printed]
+        if known:
+            rates = {boards.RATE: max(known), "first_fps": known[0]}
+            figures: dict[str, Field] = {name: Measured(rate, "frames/s") for name, rate in rates.items()}
+            figures["gain"] = Measured(max(known) / known[0], "ratio")
+            shown.append((board, Entry(model, "", figures)))
+    return shown
+
+
+# -- how the claims are judged -------------------------------------------------------------------------------
+
+
+RISING, REDUCED = ("outputs copied once", "vectorised", "batches"), ("reduced precision",)
+STEPS_MISSING = "the rounds of these levels were not measured"
+
+
+def _step(found: Ladder, titles: Sequence[str], *, rises: bool) -> Iterator[Voice | None]:
+    for rung, ratio in found.steps(titles):
+        assert rung.look is not None
+        rows = [boards.Entry("", "", {}, (rung.look,)).row]
+        yield held(ratio, (f"{rung.level.title}: ", " of the level before"), rows, rises=rises)
+
+
+levels = Claim[Ladder](partial(_step, titles=RISING, rises=True), STEPS_MISSING, "gain of a level", "levels")
+reduced = Claim[Ladder](partial(_step, titles=REDUCED, rises=False), STEPS_MISSING, "gain", "level")
+fp16_networks = Claim[Ladder](
+    lambda found: networks.slower(found.pairs), networks.MISSING, "fp16 over fp32", "networks", often=True
+)
+
+
+def fp16_depends(found: Ladder) -> Found:
+    """Return whether what fp16 changes depends on the network."""
+    return networks.depends(found.pairs)
 
 
 # -- figures of a level --------------------------------------------------------------------------------------

@@ -1,0 +1,92 @@
+"""A study on two boards at once, each behind a real ssh server with a stand-in for trtexec: one command, one page."""
+
+import json
+import shutil
+import sys
+from contextlib import ExitStack
+
+import pytest
+
+import small_board
+from edgescope import registry
+from edgescope.cli.main import main
+from edgescope.records import Status
+from edgescope.store.results import Store
+from edgescope.wings.remote import address
+
+if shutil.which("ssh") is None:
+    pytest.skip("no ssh client on PATH", allow_module_level=True)
+pytest.importorskip("torch", reason="torch is not installed")
+Server = pytest.importorskip(
+    "ssh_server", reason="asyncssh is not installed (pip install -e '.[dev]')"
+).Server
+FILE = """
+[trial]
+model = "lenet5"
+backend = "trtexec"
+device = "cuda"
+batch = [1, 2]
+warmup = 0.02
+min_s = 0.2
+max_s = 0.2
+"""
+
+
+@pytest.fixture
+def served(tmp_path, behind, monkeypatch):
+    """An Orin Nano and a Nano, each behind its own server: their addresses."""
+    boards = [behind(), behind()]
+    boards[1].root = small_board.nano(tmp_path / "nano")
+    monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("EDGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv(registry.ON, "")
+    with ExitStack() as stack:
+        servers = []
+        for i, board in enumerate(boards):
+            (keys := tmp_path / f"keys{i}").mkdir()
+            servers.append(stack.enter_context(Server(keys, board.environment)))
+        with (tmp_path / "keys0/known").open("a") as known:
+            known.write((tmp_path / "keys1/known").read_text())
+        monkeypatch.setenv(address.SSH, f"{servers[0].client()} -i {tmp_path / 'keys1/user'}")
+        yield [f"ssh://user@127.0.0.1:{server.port}?python={sys.executable}" for server in servers]
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_one_command_measures_a_study_on_each_board_and_sets_them_beside_each_other(served, tmp_path, capsys):
+    (tmp_path / "cells.toml").write_text(FILE)
+    words = ["study", "concurrent", "--study", str(tmp_path / "cells.toml"), "--json"]
+    on = ["--on", served[0], "--on", served[1]]
+    prices = ["--price", "Orin Nano=249", "--price", f"{served[1].partition('?')[0]}=99"]
+    assert main([*words, *on, *prices, "--run"]) == 0
+    page = json.loads(capsys.readouterr().out)
+    assert [(each["board"], each["price"]) for each in page["boards"]] == [
+        ("Orin Nano", 249.0),
+        ("Nano", 99.0),
+    ]
+    for each in page["boards"]:
+        assert {work["work"] for work in each["works"]} == {"lenet5, best", "lenet5, b1 P1"}
+        assert all(work["throughput_sps"] > 0 and work["per_price"] > 0 for work in each["works"])
+    done = list(Store(tmp_path / "store").results())
+    assert len(done) == 4 and {r.status for r in done} <= {Status.OK, Status.UNSTABLE}
+    (tmp_path / "keys0/known").unlink()  # neither can be reached any more: what was measured of them stays
+    assert main([*words, *on, "--run"]) == 0
+    said = capsys.readouterr()
+    assert said.err.count("E-SSH-4") == 2
+    assert [each["board"] for each in json.loads(said.out)["boards"]] == ["Orin Nano", "Nano"]
+    assert len(list(Store(tmp_path / "store").results())) == 4
+    assert main([*words, "--on", served[0], "--run"]) != 0  # the only one
+    assert "E-SSH-4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["bench", "sweep", "optimize", "recommend"])
+def test_another_verb_takes_one_board(verb, capsys):
+    words = [verb, *(["--model"] if verb == "sweep" else []), "lenet5", "--on", "ssh://a", "--on", "ssh://b"]
+    assert main(words) == 2
+    assert "E-ON-12" in capsys.readouterr().err
+
+
+def test_an_address_that_is_none_is_refused_among_several(capsys, monkeypatch):
+    monkeypatch.setenv(registry.ON, "")
+    assert main(["study", "concurrent", "--on", "nano", "--on", "ssh://b"]) == 2
+    assert "E-SSH-1" in capsys.readouterr().err
