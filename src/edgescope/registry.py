@@ -517,10 +517,6 @@ DATA = Family(
         "folder": Entry(
             "edgescope.data.opening:read_folder", summary="a folder of images, whose sub-folders are classes"
         ),
-        "published": Entry(
-            "edgescope.data.published:read",
-            summary="MNIST, CIFAR or GLD-23k in the files that their authors publish",
-        ),
         "csv": Entry("edgescope.wings.datasets:read_csv", summary="a .csv of file,label"),
         "coco": Entry(
             "edgescope.wings.datasets:read_coco",
@@ -532,6 +528,10 @@ DATA = Family(
             "edgescope.wings.datasets:read_hugging_face",
             "pip install 'edgescope[datasets]'",
             "a folder that Hugging Face's datasets saved",
+        ),
+        "published": Entry(
+            "edgescope.wings.training.published:read",
+            summary="MNIST, CIFAR or GLD-23k in the files that their authors publish",
         ),
         "loader": Entry(
             "edgescope.data.opening:read_callable", summary="module:callable returning an iterable"

@@ -1,7 +1,7 @@
 """From a name to data: what kind it is, its pin, and how the kinds are read that need no other library.
 
     FOLDER                 images (sub-folders are classes), .npy files, or what Hugging Face's `datasets` saved
-    FOLDER                 MNIST, CIFAR-10, CIFAR-100 or GLD-23k in their own files (published.py)
+    FOLDER                 MNIST, CIFAR-10, CIFAR-100 or GLD-23k in their own files (wings/training/published.py)
     FILE.csv FILE.json     files and labels; COCO annotations
     FILE.npz               arrays by input name, and `labels`
     module:callable        a function of yours that returns an iterable
@@ -46,9 +46,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import cache, foreign
-from edgescope.data import published
 from edgescope.data.base import MOST, Found, Label, Record, content_of, digest_of
-from edgescope.errors import UsageError
+from edgescope.errors import UnavailableError, UsageError
 from edgescope.registry import DATA, load, need
 
 PIN = re.compile(r"#([0-9a-f]{12})$")
@@ -70,8 +69,8 @@ def kind(name: str) -> str:
     if exists and path.is_dir():
         if (path / "state.json").is_file() and (path / "dataset_info.json").is_file():
             return "datasets"
-        if published.reader(path) is not None:
-            return "published"
+        if recognised := next((name for name in DATA if _recognises(name, path)), ""):
+            return recognised
         return "npy" if foreign.holds(path, (".npy",)) and not foreign.holds(path, IMAGES) else "folder"
     if exists and path.is_file() and path.suffix.lower() in SUFFIXES:
         return SUFFIXES[path.suffix.lower()]
@@ -84,6 +83,15 @@ def kind(name: str) -> str:
         effect="Nothing was measured",
         fix=f"--data FOLDER, a .csv, .npz or COCO .json, or module:callable ({HELP})",
     )
+
+
+def _recognises(name: str, folder: Path) -> bool:
+    """Return whether a kind of data knows a folder by its files: its module has `recognises`, and its wing is here."""
+    try:
+        module = sys.modules[load(DATA, name, "data").__module__]
+    except UnavailableError:
+        return False
+    return bool(getattr(module, "recognises", lambda folder: False)(folder))
 
 
 def read(name: str) -> Found:

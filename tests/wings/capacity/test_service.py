@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.run.lateness import measured_rows
 from edgescope.analysis.run.usage import usage
 from edgescope.records import (
     QUERY_DROPPED,
@@ -18,6 +17,7 @@ from edgescope.records import (
     Worker,
 )
 from edgescope.wings.capacity.answer import binding
+from edgescope.wings.capacity.keeping_up import measured_rows
 from edgescope.wings.capacity.question import Compliance, Held, client_constraints, judge, words
 from making import queries, result
 from queue_server import WHERE, readings

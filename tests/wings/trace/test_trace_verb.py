@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.analysis.cells import traced
 from edgescope.cli.main import main
 from edgescope.errors import ExitCode
 from edgescope.records import Absent, Measured, Status, Trial, Trust, Verdict
@@ -183,7 +182,7 @@ def test_nothing_is_carried_over_where_kernels_cannot_have_been_the_same(monkeyp
     assert isinstance(slowed(2000).clean_busy, Absent), "kernels longer than the inferences that held them"
     assert isinstance(slowed(100, accounts=()).clean_busy, Absent)
     clocks = iter([Measured(1.98e9, "Hz"), Measured(1.2e9, "Hz")])
-    monkeypatch.setattr(traced, "_clock", lambda run: next(clocks))
+    monkeypatch.setattr("edgescope.wings.trace.verb._clock", lambda run: next(clocks))
     assert "1980 MHz" in slowed(100).clean_busy.reason
 
 

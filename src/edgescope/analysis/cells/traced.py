@@ -25,8 +25,6 @@ if TYPE_CHECKING:  # the cells of a sweep take longer to load than a trace to re
 
 #: Phase 2 at less than this share of phase 1's throughput supports no conclusion about phase 1.
 LEAST = 0.8
-#: Share by which a GPU's mean clock may differ between the two phases, where kernels are carried from one to the other.
-CLOCKS = 0.05
 #: Figure -> the parts of an inference that it is the sum of; `ec` and `cs` are sums of the budget's own.
 TIMES: Mapping[str, tuple[str, ...]] = {
     "ec_s": ("ec",),
@@ -52,33 +50,6 @@ def perturbation(clean: Field | None, profiled: Field | None) -> Field:
 def conclusive(share: Field) -> bool:
     """Return whether the profiler left the program's speed alone, as far as that is known."""
     return not isinstance(share, Measured) or LEAST <= share.value <= 1 / LEAST
-
-
-def clean_busy(one: Account, clean: Result, profiled: Result) -> Field:
-    """Return the largest share of the clean run's time in which the GPU can have worked, or Absent with why not.
-
-    Kernels last as long under a profiler as without one, and as many run, whatever becomes of the host: on an H100
-    their sum differs by 0.01 % between two profilers that left the host 0.7 and 0.6 of its speed
-    (published/tracing.json). So the work of an inference in the trace is laid against the clean run's rate. It is a
-    bound, since kernels of several streams may overlap more there.
-    """
-    rate = clean.metrics.get("throughput_sps")
-    if not isinstance(rate, Measured) or not len(one.inferences) or not one.gpus:
-        return Absent("no inference with a kernel is known")
-    clocks = [mean for mean in (_clock(clean), _clock(profiled)) if isinstance(mean, Measured)]
-    if len(clocks) == 2 and abs(clocks[1].value / clocks[0].value - 1) > CLOCKS:
-        before, after = (f"{mean.value / 1e6:.0f} MHz" for mean in clocks)
-        return Absent(f"the GPU's clock was {before} without the profiler and {after} under it")
-    work_s = max(gpu.busy_ns for gpu in one.gpus) * 1e-9 / len(one.inferences)
-    share = work_s * rate.value / clean.trial.batch
-    if share > 1 + CLOCKS:
-        return Absent("the kernels of an inference last longer than the clean run's inferences")
-    return Measured(min(share, 1.0), "share", n=len(one.inferences))
-
-
-def _clock(result: Result) -> Field:
-    found = (of_gpu(result, name) for name in ("sm_clock_hz", "clock_hz"))
-    return next((one for one in found if isinstance(one, Measured)), Absent("no clock was read"))
 
 
 @dataclass(frozen=True)

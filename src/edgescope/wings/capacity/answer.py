@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgescope import units
-from edgescope.analysis.run.lateness import measured_rows
 from edgescope.analysis.run.usage import Usage, usage
 from edgescope.errors import Message
 from edgescope.records import Absent, Field, Measured, Queries, Result, Status, Trust
 from edgescope.stats import percentile
+from edgescope.wings.capacity.keeping_up import measured_rows
 from edgescope.wings.capacity.question import Held, Point, Question, timed, words
 
 BUSY = 0.90

@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from edgescope import metrics, units
 from edgescope.analysis.cells.objective import Compliance, Constraint, judged_end, parse, unreadable
 from edgescope.analysis.run import lateness
-from edgescope.analysis.run.lateness import achieved, behind, busy, measured_rows, queue_growth
 from edgescope.analysis.run.usage import first
 from edgescope.errors import UnsupportedError
 from edgescope.metrics import Metric
@@ -46,6 +45,7 @@ from edgescope.stats import (
     upper_bound,
     upper_rank,
 )
+from edgescope.wings.capacity.keeping_up import achieved, behind, busy, measured_rows, queue_growth
 
 Floats = NDArray[np.float64]
 

@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 
 from edgescope.analysis.cells.objective import Compliance
-from edgescope.analysis.run.lateness import measured_rows
 from edgescope.analysis.run.usage import usage
 from edgescope.errors import Message
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
@@ -27,6 +26,7 @@ from edgescope.search.loop import Step, Strategy
 from edgescope.stats import needed, quantile_effective_n
 from edgescope.units import counted, lasting
 from edgescope.wings.capacity.answer import Capacity, answer, doubts
+from edgescope.wings.capacity.keeping_up import measured_rows
 from edgescope.wings.capacity.question import (
     CONFIDENCE,
     MEASURED,

@@ -1,8 +1,8 @@
 """Data sets to train a classifier on: JPEG files decoded one by one, pictures packed in memory, or arrays.
 
 A folder of sub-folders of JPEG files is read, decoded and augmented item by item, as studies of large photographs do. A
-folder with `images.npy` and `labels.npy` is held in memory, as are MNIST and CIFAR in their own files
-(edgescope.data.published), which knows GLD-23k's lists of photographs, too. `edgescope train data` writes both kinds.
+folder with `images.npy` and `labels.npy` is held in memory, as are MNIST and CIFAR in their own files (published.py),
+which knows GLD-23k's lists of photographs, too. `edgescope train data` writes both kinds.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from edgescope import foreign
-from edgescope.data import published
 from edgescope.errors import UsageError
-from edgescope.wings.training import medium
+from edgescope.wings.training import medium, published
 from edgescope.wings.training.loading import stage
 from edgescope.wings.training.medium import MEDIA, Throttle
 

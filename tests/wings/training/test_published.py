@@ -5,9 +5,10 @@ import pickle
 import numpy as np
 import pytest
 
-from edgescope.data import opening, published
+from edgescope.data import opening
 from edgescope.errors import UsageError
 from edgescope.foreign import TRAINING
+from edgescope.wings.training import published
 from published_sets import NAMES, cifar10, cifar100, idx, landmarks, mnist, pictures, python2
 
 

@@ -99,6 +99,11 @@ def _read(root: Path, parts: dict[str, Callable[[], Set]], part: str) -> Set:
     return Listed(found.files, note)
 
 
+def recognises(folder: Path) -> bool:
+    """Return whether a published set lies in a folder."""
+    return reader(folder) is not None
+
+
 def read(name: str) -> Found:
     """Return the records of a published set, of its test part where it has one."""
     given = reader(Path(name))

@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.run.lateness import FEW, GROWTH, achieved, behind, busy, measured_rows, queue_growth
+from edgescope.analysis.run.lateness import FEW
 from edgescope.records import (
     QUERY_DROPPED,
     QUERY_ERROR,
+    QUERY_OK,
     Absent,
     Measured,
     Queries,
@@ -17,6 +18,7 @@ from edgescope.records import (
     Window,
     Worker,
 )
+from edgescope.wings.capacity.keeping_up import GROWTH, achieved, behind, busy, measured_rows, queue_growth
 from making import queries, result
 
 MS = 1_000_000
@@ -112,3 +114,29 @@ def test_of_a_crew_what_fell_due_from_the_start_to_before_the_stop_counts_and_no
     assert list(measured_rows(run).columns["scheduled_ns"] // MS) == [10, 20, 29]
     late = replace(run, window=Window(2, 3, 90 * MS, 99 * MS))  # nothing fell due in it: its own rows
     assert list(measured_rows(late).columns["scheduled_ns"] // MS) == [20]
+
+
+def test_a_query_that_was_dropped_is_answered_by_nobody_and_keeps_nobody_busy():
+    status = [QUERY_OK, QUERY_OK, QUERY_DROPPED, QUERY_OK]
+    four = rows([0, 10, 20, 30], [0, 20, -1, 35], [20, 30, -1, 50], status=status)
+    assert achieved(four) == Measured(pytest.approx(3 / 0.050), "queries/s", n=3)
+    assert busy(four, 1) == Measured(pytest.approx((20 + 10 + 15) / 50), "share", n=4)
+    assert busy(four, 3).value == pytest.approx(45 / 150)
+
+
+@pytest.mark.parametrize(("served", "late"), [(10.0, False), (9.0, True), (5.0, True), (20.0, False)])
+def test_a_load_that_falls_behind_says_what_was_served(served, late):
+    due = np.arange(400) / 10
+    done = np.maximum.accumulate(np.maximum(due + 0.01, np.arange(1, 401) / served))
+    table = rows(due * 1000, (done - 0.005) * 1000, done * 1000)
+    said = behind(table, queue_growth(table), 10.0)
+    assert len(said) == late and all(f"service {served:.4g}/s" in one for one in said)
+
+
+def test_what_was_dropped_is_behind_only_where_it_still_waited_or_may_not_be():
+    status = [QUERY_OK, QUERY_DROPPED, QUERY_DROPPED, QUERY_DROPPED]
+    dropped = rows([0, 10, 20, 30], [5, 10, 20, -1], [10, 20, 25, -1], status=status)
+    assert [x.split()[0] for x in behind(dropped, Absent("x"), 1.0)] == ["1", "2"]
+    assert [x.split()[0] for x in behind(dropped, Absent("x"), 1.0, may_drop=True)] == ["1"]
+    for growth, lo, said in ((GROWTH, 0.0, 1), (0.99 * GROWTH, 0.0, 0), (0.5, None, 0)):
+        assert len(behind(rows([], [], []), Measured(growth, "1", lo, 1.0), 1.0)) == said
