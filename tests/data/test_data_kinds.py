@@ -178,7 +178,7 @@ def test_what_is_no_data_is_refused_with_the_kinds(tmp_path):
         with pytest.raises(UsageError, match="E-DATASET-7"):
             opening.pin(name)
     (tmp_path / "x.txt").write_text("")
-    with pytest.raises(UsageError, match="kinds: folder, published, csv"):
+    with pytest.raises(UsageError, match="kinds: folder, csv"):
         opening.pin(str(tmp_path / "x.txt"))
     with pytest.raises(UsageError, match="E-DATASET-1:"):
         opening.pin(str(tmp_path))
