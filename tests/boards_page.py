@@ -14,6 +14,7 @@ from pathlib import Path
 from edgescope.wings.jetson import boards
 from edgescope.wings.jetson.boards import SUM, Board, Rail
 from edgescope.wings.jetson.rails import CHIPS
+from edgescope.wings.tensorrt.trtexec import versions
 from edgescope.wings.verify_board import board_file
 from edgescope.wings.verify_board import page as kit
 from edgescope.wings.verify_board.check import Check, checks
@@ -39,6 +40,12 @@ def render() -> str:
         f"Read from {', '.join(c.upper() for c in CHIPS)}. Each rail gives `<rail>_power_w`, `_voltage_v` and "
         "`_current_a`, the rail's name in lower case.",
         _table(("board", "rail", "feeds", "part of", "scope", "how verified"), _rails(known)),
+        "### What a JetPack holds",
+        "A TensorRT of 8 to 10 takes int8 as QDQ pairs in the ONNX file, and until 10 by a calibration table, too; its "
+        "trtexec has `--versionCompatible` from 8.6 on. From 11 on precision comes from the file alone.",
+        _table(
+            ("JetPack", "boards", "Python", "CUDA", "TensorRT", "DLA", "how verified", "source"), _software()
+        ),
         "### Everything else",
         _table(("metric", "boards", "source", "scope", "how verified"), _metrics()),
         "### What is not known",
@@ -97,6 +104,25 @@ def _rails(known: Iterable[Board]) -> Iterator[Sequence[str]]:
 
 def _rail(board: Board, rail: Rail) -> Sequence[str]:
     return board.name, rail.label, rail.feeds, rail.below, rail.scope, rail.verified
+
+
+def _software() -> Iterator[Sequence[str]]:
+    for held in boards.software():
+        on = [boards.boards()[key] for key in held.boards]
+        cores = any(b.dla for b in on)
+        dla = ("yes" if versions.drives_dla(held.tensorrt) else "no") if cores else "the boards have none"
+        versions_ = f"{held.jetpack[0]} to {held.jetpack[-1]}" if len(held.jetpack) > 1 else held.jetpack[0]
+        names = ", ".join(b.name.removeprefix("Jetson ") for b in on)
+        yield (
+            versions_,
+            names,
+            held.python,
+            held.cuda,
+            held.tensorrt,
+            dla,
+            held.verified,
+            "; ".join(held.sources),
+        )
 
 
 def _metrics() -> Iterator[Sequence[str]]:

@@ -35,12 +35,18 @@ FOREIGN = (
         "wings/remote/",
         "wings/verify_board/",
     ),
-    *("cli/completion", "wings/optimize/standalone", "process/", "telemetry/sampler"),
+    *(
+        "cli/completion",
+        "wings/optimize/standalone",
+        "wings/optimize/board_script",
+        "process/",
+        "telemetry/sampler",
+    ),
     *("isolate/persistent", "isolate/fresh", "isolate/forks", "isolate/worker"),
     *("wings/offload/network", "wings/trace/on_board", "wings/trace/nsys_run", "wings/trace/tracers"),
 )
 OTHER_PROGRAMS = re.compile(
-    r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"
+    r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|scp|sort|python|python3|ssh|free|file|trtexec"
     r"|jetson_clocks|benchmark_app|ls|ulimit|container|fuser|git|tail|iperf3|ping|nsys|ncu|perf)\b"
 )
 STUDIES = tuple(f"study {name}" for name in papers())

@@ -40,6 +40,8 @@ BESIDES = {
     "edgescope.wings.verify_board.checks.settings": ("edgescope.modes.",),
     "edgescope.wings.training.loop": ("edgescope.backends.pytorch.",),
     "edgescope.wings.optimize.save": ("edgescope.backends.pytorch.module",),
+    "edgescope.wings.optimize.plan": ("edgescope.workloads.gate",),  # judges what a board will run
+    "edgescope.wings.optimize.returned": ("edgescope.workloads.gate", "edgescope.workloads.inference"),
     "edgescope.wings.capacity.question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.stop_rule"),
 }
 

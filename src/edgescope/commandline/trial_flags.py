@@ -163,7 +163,7 @@ def add_what(
 
 def add_machine(sub: argparse._ActionsContainer, about: str) -> None:
     """Add --machine; `about` says in the help what the machine is for."""
-    text = f"machine, as `here` or the beginning of its id: {about}"
+    text = f"machine, as `here`, a board (orin_nano) or the beginning of its id: {about}"
     sub.add_argument("--machine", default="", metavar="ID", help=text)
 
 

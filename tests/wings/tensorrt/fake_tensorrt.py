@@ -43,6 +43,7 @@ class State:
         self.uncapturable = False
         self.runtime_dla: list[int] = []
         self.specialised: list[Any] = []
+        self.kernels: list[bytes] = []
         self.precision_done: str | None = None
 
     @property
@@ -81,7 +82,18 @@ def module(version: str, cudart: FakeCudart, rtx: bool = False) -> tuple[ModuleT
         def __init__(self):
             pass
 
+    class Logger(ILogger):
+        ERROR = Severity.ERROR
+
+        def __init__(self, least):
+            super().__init__()
+            self.said = []
+
+        def log(self, severity, text):
+            self.said.append(text)
+
     ILogger.Severity = Severity
+    trt.Logger = Logger
     trt.ILogger = ILogger
 
     def complain(logger, text):
@@ -317,7 +329,13 @@ def module(version: str, cudart: FakeCudart, rtx: bool = False) -> tuple[ModuleT
 
         def create_runtime_config(self):
             assert rtx
-            return SimpleNamespace(dynamic_shapes_kernel_specialization_strategy=None)
+            return SimpleNamespace(
+                dynamic_shapes_kernel_specialization_strategy=None,
+                create_runtime_cache=lambda: SimpleNamespace(
+                    deserialize=state.kernels.append, serialize=lambda: b"kernels"
+                ),
+                set_runtime_cache=lambda cache: None,
+            )
 
         def create_execution_context(self, config=None):
             strategy = config and config.dynamic_shapes_kernel_specialization_strategy.name

@@ -81,7 +81,7 @@ def share(
     *,
     apart: bool = False,
 ) -> Share:
-    """Return this machine's results, or those of `chosen`: the beginning of an id, `here`, or `all`.
+    """Return this machine's results, or those of `chosen`: the beginning of an id, a board, `here`, or `all`.
 
     Where this machine has none and nothing is chosen they are those of the only other machine, and the note says so.
     A result without a machine description stays. UsageError if several others have some, or none has the chosen id.
@@ -106,8 +106,9 @@ def share(
 
 
 def _named(found: Mapping[str, Machine], here: Machine, chosen: str) -> str:
-    """Return the id that begins with `chosen`, this machine's included; UsageError if there is not one."""
+    """Return the id that begins with `chosen`, or of the board that is called so; UsageError if there is not one."""
     ids = [id_ for id_ in {**found, here.id: here} if id_.startswith(chosen)]
+    ids = ids or [id_ for id_, machine in found.items() if _is_board(machine, chosen)]
     if len(ids) == 1:
         return ids[0]
     what = "no machine's id" if not ids else "the ids of several machines"
@@ -116,6 +117,13 @@ def _named(found: Mapping[str, Machine], here: Machine, chosen: str) -> str:
         f"{what} in this store begin{'s' * (not ids)} with {chosen!r}",
         evidence=_listed(found),
     )
+
+
+def _is_board(machine: Machine, chosen: str) -> bool:
+    """Return whether a machine is the board called `chosen`: `orin_nano` for a Jetson Orin Nano."""
+    facts = flat(machine.stable)
+    boards = {str(v).lower().removeprefix("jetson ") for k, v in facts.items() if k.split(".")[-1] == "board"}
+    return chosen.lower().replace("_", " ") in boards
 
 
 def _several(found: Mapping[str, Machine], results: list[Result], flag: str) -> UsageError:

@@ -70,6 +70,8 @@ class Board:
     model: tuple[str, ...] = ()
     carriers: Mapping[str, str] = field(default_factory=dict)
     """P-number of a carrier -> product name, if the carrier makes the module another product."""
+    dla: int = 0
+    """Cores of its deep learning accelerator, the fewest of its modules."""
 
     def scope_of(self, label: str) -> str:
         """Return the scope of the rail with this label; `rail` if the board is not known to have it."""
@@ -104,11 +106,28 @@ class Metric:
 
 
 @dataclass(frozen=True)
+class Software:
+    """What some versions of JetPack install."""
+
+    jetpack: tuple[str, ...]
+    """The versions, oldest first: `6.1`, `6.2.1`."""
+    python: str
+    cuda: str
+    tensorrt: str
+    """As far as it is known: `8.2.1`, `10.13`."""
+    boards: tuple[str, ...]
+    """Keys of the boards that they run on."""
+    verified: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class _Table:
     boards: Mapping[str, Board]
     jetpack: Mapping[str, str]
     series: Mapping[str, str]
     metrics: tuple[Metric, ...]
+    software: tuple[Software, ...]
 
 
 def boards() -> Mapping[str, Board]:
@@ -119,6 +138,11 @@ def boards() -> Mapping[str, Board]:
 def metrics() -> tuple[Metric, ...]:
     """Return the metrics other than rails."""
     return _table().metrics
+
+
+def software(board: str = "") -> tuple[Software, ...]:
+    """Return what every JetPack from 4.6 on installs, oldest first; with a board's key, those that run on it."""
+    return tuple(s for s in _table().software if not board or board in s.boards)
 
 
 def jetpack(release: str) -> str:
@@ -194,7 +218,8 @@ def _table() -> _Table:
     data = tomllib.loads((Path(__file__).parent / "boards.toml").read_text(encoding="utf-8"))
     known = {key: _board(key, entry) for key, entry in data["boards"].items()}
     metrics = tuple(Metric(**entry) for entry in data["metrics"])
-    return _Table(known, data["jetpack"], data["jetpack_series"], metrics)
+    software = tuple(map(_software, data["software"]))
+    return _Table(known, data["jetpack"], data["jetpack_series"], metrics, software)
 
 
 def _board(key: str, entry: dict[str, Any]) -> Board:
@@ -205,6 +230,11 @@ def _board(key: str, entry: dict[str, Any]) -> Board:
     lists = ("total", "doubts", "sources", "compatible", "model")
     fields: dict[str, Any] = {name: tuple(v) if name in lists else v for name, v in entry.items()}
     return Board(key, rails=rails, **fields)
+
+
+def _software(entry: dict[str, Any]) -> Software:
+    fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in entry.items()}
+    return Software(**fields)
 
 
 TREE = "proc/device-tree"

@@ -1,6 +1,6 @@
-"""What another wing may import: what is known of a board's rails, and how a line of tegrastats is read."""
+"""What another wing may import: boards, rails, what a JetPack holds, a line of tegrastats."""
 
-from edgescope.wings.jetson.boards import Board, boards
+from edgescope.wings.jetson.boards import Board, Software, boards, software
 from edgescope.wings.jetson.tegrastats_line import parse
 
-__all__ = ["Board", "boards", "parse"]
+__all__ = ["Board", "Software", "boards", "parse", "software"]

@@ -8,6 +8,8 @@ a run is interrupted, the same command continues it.
 
   edgescope optimize efficientnet_lite0
   edgescope optimize efficientnet_lite0 --objective throughput --constraint "p99<=33ms" --save deployed
+  edgescope optimize efficientnet_lite0 --for orin_nano --jetpack 6.2.1
+  edgescope optimize --for orin_nano --results results.tgz --save deployed
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgescope.commandline import context, trial_flags
-from edgescope.errors import Message, is_wrong_request
+from edgescope.errors import Message, UsageError, is_wrong_request
 from edgescope.process.said import waiting
 
 if TYPE_CHECKING:
@@ -31,8 +33,15 @@ INTERRUPTED = "Finished trials are stored; the same command goes on with the oth
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("model", help=trial_flags.MODEL)
+    sub.add_argument("model", nargs="?", help=f"{trial_flags.MODEL}; not needed with --results")
     add(sub)
+    group = sub.add_argument_group("a board that is not here")
+    text = "make a folder to take to a board (nano, orin_nano, agx_orin ...) instead of measuring here"
+    group.add_argument("--for", dest="plan_for", default="", metavar="BOARD", help=text)
+    text = "the JetPack that is on it (the newest of the board)"
+    group.add_argument("--jetpack", default="", metavar="VERSION", help=text)
+    text = "rank what the folder's run.sh packed on the board"
+    group.add_argument("--results", default=None, metavar="FILE", help=text)
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -67,6 +76,14 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.wings.optimize.verb import optimize
 
     wanted(args.objective, args.constraint)  # before minutes are spent
+    if getattr(args, "plan_for", "") or getattr(args, "results", None):
+        from edgescope.wings.optimize import away
+
+        return away.run(args, _shown)
+    if args.model is None:
+        raise UsageError(
+            "E-ARGS-1", "optimize needs a MODEL", fix="edgescope optimize MODEL, or --results FILE"
+        )
     context.use_board(trial_flags.board(args))
     setup = context.setup(args)
     if args.output:

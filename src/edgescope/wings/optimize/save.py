@@ -7,8 +7,9 @@
         check.py, check_*, check.npz   `python run.py --check DATA`: the gate again, on the data it was judged on
 
 Before the card is written, run.py has answered the accuracy gate's inputs in a fresh process and its outputs have
-passed the same gate: the folder holds the very file that was judged, not a rebuilt one. Everything is written in a
-folder next to DIR, which gets DIR's name once run.py has passed: an earlier DIR is replaced whole or stays unchanged.
+passed the same gate: the folder holds the very file that was judged, not a rebuilt one. Of what a board sent back
+(returned.py) run.py cannot be tried here, and the card says so. Everything is written in a folder next to DIR, which
+gets DIR's name once run.py has passed: an earlier DIR is replaced whole or stays unchanged.
 """
 
 from __future__ import annotations
@@ -47,9 +48,12 @@ from edgescope.verify.judge import Reference, Run
 from edgescope.wings.optimize import check, standalone
 
 TIMEOUT_S = 1800.0
+#: The driver of a result that a person brought from a board (returned.py): run.py cannot be tried here.
+ELSEWHERE = "plan"
 CARD = "card.json"
 #: What such folders hold beside the files that their cards name.
 OWN = frozenset({CARD, "card.md", "run.py", "sample.npz", "__pycache__"}) | standalone.FILES
+UNTRIED = "and others, by trtexec on the board. **run.py has never run**: `python run.py` there compares it with fp32."
 #: What run.py prints of its own speed.
 TIMED = re.compile(r"^median of (\d+) calls: (\S+) s$", re.MULTILINE)
 
@@ -135,7 +139,7 @@ def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted
     (folder / "run.py").write_text(script)
     shutil.copyfile(Path(check.__file__), folder / "check.py")
     _sample(model, truth, first.trial, folder)
-    proof = prove(folder, model, truth, first.trial)
+    proof = None if first.driver == ELSEWHERE else prove(folder, model, truth, first.trial)
     table = variants.table(results, wanted=wanted)
     page = card_of(table, table.row(first.trial.cell), wanted, results)
     page["artifact"] = {
@@ -146,14 +150,18 @@ def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted
         "made": first.artifact.get("made"),
         "left_out_of_run_py": list(standalone.left_out(first.trial)),
     }
-    page["measured"]["run_py"] = {
-        "median_s": proof.median_s,
-        "calls": proof.calls,
-        "of": "calls of run.py's own run(), one process after the comparison",
-    }
-    page["checked"]["run_py"] = _verified(proof.checked)
+    page["measured"]["run_py"] = None
+    if proof is not None:
+        page["measured"]["run_py"] = {
+            "median_s": proof.median_s,
+            "calls": proof.calls,
+            "of": "calls of run.py's own run(), one process after the comparison",
+        }
+    page["checked"]["run_py"] = None if proof is None else _verified(proof.checked)
     page["preprocess"] = prepared
-    page["check"] = standalone.fill(folder, model, first.trial, truth, proof.checked)
+    judged = first.verification if proof is None else proof.checked
+    assert judged is not None  # what nothing judged is never picked
+    page["check"] = standalone.fill(folder, model, first.trial, truth, judged)
     page["valid_for"] = standalone.valid_for(first)
     (folder / CARD).write_text(json.dumps(page, indent=1) + "\n")
     (folder / "card.md").write_text(card_text(page))
@@ -426,12 +434,13 @@ def card_text(card: dict[str, Json]) -> str:
     lines += ["", "## Input", "", *_input_lines(card["preprocess"])]
     lines += ["", "## Measured", "", "| | value | 95 % interval | n |", "|---|---|---|---|"]
     figures = [_figure_row(METRICS[name].title.lower(), f) for name, f in measured["figures"].items()]
-    lines += [figures[0], _loop_row(measured["run_py"]), *figures[1:]]
+    alone = [_loop_row(measured["run_py"])] if measured["run_py"] else []
+    lines += [figures[0], *alone, *figures[1:]]
     lines += [
         "",
         f"In {measured['processes']} fresh processes, interleaved with {measured['baseline']} (the baseline)",
     ]
-    lines += ["and others; run.py in one process after all of them."]
+    lines += ["and others; run.py in one process after all of them."] if alone else [UNTRIED]
     lines += [f"Verdict: {measured['verdict']['trust']}: {'; '.join(measured['verdict']['evidence'])}."]
     if card["constraints"]:
         lines += [f"Constraints kept: {', '.join(card['constraints'])}."]

@@ -181,6 +181,9 @@ def valid_for(result: Result) -> dict[str, Json]:
     packages = result.machine.state.get("packages", {})
     names = ("numpy", *registry.about(result.trial.backend).PACKAGES)
     told = {name: packages[name] for name in names if isinstance(packages.get(name), str)}
+    told = (
+        {} if "plan" in result.machine.state.get("agent", {}) else told
+    )  # those of the machine that planned
     isa, model = cpu.get("isa"), cpu.get("cpu")
     driver = {**nvidia, **result.machine.state.get("nvidia", {})}.get("driver")
     found: dict[str, Json] = {"packages": told, "cpu": model, "isa": isa}

@@ -18,15 +18,7 @@ from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Model, written
 from edgescope.records import Trial
 from edgescope.registry import need
-
-LINES = """
-runner = TrtRunner(EngineFromBytes((HERE / "{file}").read_bytes()))
-runner.activate()
-
-
-def run(batch):
-    return list(runner.infer(dict(batch)).values())
-"""
+from edgescope.wings.tensorrt import run_lines
 
 
 class AboutTensorRt(About):
@@ -39,9 +31,11 @@ class AboutTensorRt(About):
     @staticmethod
     def run_script(trial: Trial, file: str) -> Script:
         """Return the lines that open the engine; they use no CUDA graph."""
-        imports = "from polygraphy.backend.trt import EngineFromBytes, TrtRunner"
         left = ("graph",) if trial.options.get("graph") else ()
-        return Script("TensorRT (through polygraphy)", imports, LINES.format(file=file), left)
+        text = run_lines.lines(file, trial.precision, trial.options.get("dla"))
+        return Script(
+            "TensorRT (the full one or TensorRT-RTX) and the CUDA runtime", run_lines.IMPORTS, text, left
+        )
 
 
 #: First compute capability whose tensor cores take them (Ampere, Orin).

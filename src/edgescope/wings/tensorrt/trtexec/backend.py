@@ -21,7 +21,7 @@ the measured batch.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -115,14 +115,14 @@ class TrtExec(about.AboutTensorRt):
 
     def drive(self, artifact: Artifact, trial: Trial) -> Sequence[ProgramRun]:
         """Run trtexec's loop in all of the trial's processes; an EdgescopeError says why it failed."""
-        run = _Run(artifact, trial, self._tool(spec_of(trial)))
+        run = Run(artifact, trial, self._tool(spec_of(trial)))
         with scratch_folder("trtexec") as name:
             return run.measure(Path(name))
 
     def layers(self, artifact: Artifact, batch: Batch) -> Sequence[Layer]:
         """Return every layer of the engine: times of a profiled run, work as the engine and its ONNX file tell it."""
         trial = Trial(model=artifact.model.info.name, backend="trtexec", device="cuda")
-        run = _Run(artifact, trial, self._tool(artifact.spec))
+        run = Run(artifact, trial, self._tool(artifact.spec))
         onnx = artifact.notes.get("onnx")
         with scratch_folder("trtexec") as name:
             files = run.profiled(Path(name), batch)
@@ -147,7 +147,7 @@ def _told(facts: engine_file.EngineFacts) -> Json:
 
 
 @dataclass(frozen=True)
-class _Run:
+class Run:
     """One engine, one trial, one program."""
 
     artifact: Artifact
@@ -156,20 +156,18 @@ class _Run:
 
     @property
     def transfers(self) -> bool:
+        """Whether inputs and outputs are copied."""
         return self.trial.io != "device"
 
     @property
     def ahead(self) -> bool:
+        """Whether the next query is handed over before the last has ended."""
         return switched(self.artifact.spec, "ahead", not registry.scenario(self.trial.scenario).timed)
 
     @property
     def serial(self) -> bool:
         """Whether a query begins only when the query before it has ended."""
         return not self.ahead and self.trial.in_flight == 1
-
-    @property
-    def warmup_s(self) -> float:
-        return WARMUP_S if self.trial.warmup is None else self.trial.warmup
 
     def measure(self, folder: Path) -> list[ProgramRun]:
         """Run the queries of every process, read their exports, and convert them to our clock.
@@ -194,51 +192,76 @@ class _Run:
     def _measured(self, folders: Sequence[Path], seconds: float) -> list[ProgramRun]:
         """Run one process in each folder, at once, each for so many seconds; return what they did."""
         doing = f"run {self.artifact.model.info.name} {self.trial.precision}"
-        commands = [(self._command(each, seconds), each) for each in folders]
+        commands = [(self.command(each, each, seconds), each) for each in folders]
         rans = self.tool.place.together(commands, timeout_s=RUN_S, what=doing)
         for ran in rans:
             self._check(ran, doing)
-        return [self._read(ran, each) for ran, each in zip(rans, folders, strict=True)]
+        answer = partial(_answer, self)
+        return [self.read(ran, each, answer) for ran, each in zip(rans, folders, strict=True)]
 
-    def _command(self, folder: Path, seconds: float) -> list[str]:
-        """Return the command that measures for so many seconds and exports into the folder."""
+    def command(self, inputs: Path, folder: Path, seconds: float) -> list[str]:
+        """Return the command that measures for so many seconds, started in `inputs`, to which the batch is written.
+
+        Its exports go to `folder`.
+        """
         trial = self.trial
         asked = program.Measure(self.warmup_s, seconds, trial.max_queries, trial.in_flight, self.ahead)
         bench = self.artifact.model.samples(Purpose.BENCH, trial.batch)
         batch = None if bench is None else _cut(bench.arrays, trial.batch)
         return [
-            *self._loaded(folder, batch, transfers=self.transfers),
+            *self._loaded(inputs, batch, transfers=self.transfers),
             *program.measuring(self.tool, asked),
             *program.spell(self.tool, "times", folder / TIMES, need="export its times"),
             *program.spell(self.tool, "layer_info", folder / LAYERS),
             *self._profiled(folder),
         ]
 
-    def _read(self, ran: Ran, folder: Path) -> ProgramRun:
-        """Return what a process did, from its lines and the files that it exported."""
-        spec, batch = self.artifact.spec, self.trial.batch
+    def read(self, ran: Ran, folder: Path, answer: Callable[[Batch], Sequence[NDArray[Any]]]) -> ProgramRun:
+        """Return the measured run from its log and its exports in `folder`; `answer` answers a batch of the gate."""
+        self._check(ran, f"run {self.artifact.model.info.name} {self.trial.precision}")
         times = exports.times(folder / TIMES)
         trace = tracing.aligned(
-            ran, times, warmup_ms=self.warmup_s * 1e3, batch=batch, transfers=self.transfers
+            ran, times, warmup_ms=self.warmup_s * 1e3, batch=self.trial.batch, transfers=self.transfers
         )
         found, doubts = self._effective(folder)
-        graph = switched(spec, "graph", False)
+        graph = switched(self.artifact.spec, "graph", False)
         return ProgramRun(
             trace.queries,
             trace.window,
             found,
-            answer=partial(_answer, self),
-            facts={
-                **tracing.phases(trace, serial=self.serial),
-                **self._facts(ran),
-            },
+            answer=answer,
+            facts={**tracing.phases(trace, serial=self.serial), **self._facts(ran)},
             notes=self._notes(ran, trace, folder),
             warnings=(
                 *self._warnings(doubts),
                 *tracing.warnings(trace, ran.log, transfers=self.transfers, graph=graph),
             ),
-            answer_rows=max(batch, whole_number(spec, "gate_batch", 1)) if self._open() else None,
+            answer_rows=self.answer_rows,
         )
+
+    @property
+    def warmup_s(self) -> float:
+        """Seconds of its warm-up."""
+        return WARMUP_S if self.trial.warmup is None else self.trial.warmup
+
+    @property
+    def answer_rows(self) -> int | None:
+        """Rows that one process answers for the gate; None: the trial's batch, as in an engine of a fixed size."""
+        most = whole_number(self.artifact.spec, "gate_batch", 1)
+        return max(self.trial.batch, most) if self._open() else None
+
+    def asking(self, inputs: Path, folder: Path, batch: Batch) -> list[str]:
+        """Return the command that answers one batch, started in `inputs`, to which the batch is written."""
+        return [
+            *self._loaded(inputs, batch, transfers=True),
+            *program.spell(self.tool, "outputs", folder / OUTPUTS, need="export its outputs"),
+            *program.measuring(self.tool, program.Measure(0.0, 0.0, 1, 1, False)),
+        ]
+
+    def answered(self, ran: Ran, folder: Path) -> Sequence[NDArray[Any]]:
+        """Return the outputs of such a run, in the network's order."""
+        self._check(ran, "answer a batch")
+        return _ordered(exports.outputs(folder / OUTPUTS), ran.log)
 
     def profiled(self, folder: Path, batch: Batch) -> list[Path]:
         """Run the engine for a second with a profile; return the files with its layers."""
@@ -398,18 +421,12 @@ def _written(batch: Batch, folder: Path, tool: Tool) -> str:
     return ",".join(entries)
 
 
-def _answer(run: _Run, batch: Batch) -> Sequence[NDArray[Any]]:
+def _answer(run: Run, batch: Batch) -> Sequence[NDArray[Any]]:
     """Return the outputs of one batch, from a separate process, in the network's order."""
     with scratch_folder("trtexec") as name:
         folder = Path(name)
-        argv = [
-            *run._loaded(folder, batch, transfers=True),
-            *program.spell(run.tool, "outputs", folder / OUTPUTS, need="export its outputs"),
-            *program.measuring(run.tool, program.Measure(0.0, 0.0, 1, 1, False)),
-        ]
-        ran = run.tool.place.run(argv, cwd=folder, timeout_s=ANSWER_S)
-        run._check(ran, "answer a batch")
-        return _ordered(exports.outputs(folder / OUTPUTS), ran.log)
+        ran = run.tool.place.run(run.asking(folder, folder, batch), cwd=folder, timeout_s=ANSWER_S)
+        return run.answered(ran, folder)
 
 
 def _ordered(found: Mapping[str, NDArray[Any]], log: Log) -> list[NDArray[Any]]:

@@ -112,7 +112,6 @@ def board_of(tool: Tool) -> dict[str, str]:
 
 
 def _facts(job: Job) -> EngineFacts:
-    profile = {name: [list(size[name]) for size in job.sizes] for name in job.sizes[0]}
     return EngineFacts(
         model=job.name,
         onnx_sha256=cache.content(job.onnx),
@@ -127,8 +126,13 @@ def _facts(job: Job) -> EngineFacts:
             "typed": job.typed,
             "timing_cache": _kept(job),
         },
-        profile=profile,
+        profile=profile(job),
     )
+
+
+def profile(job: Job) -> dict[str, list[list[int]]]:
+    """Return input name -> smallest, usual and largest shape; {} if the file's axes are all fixed."""
+    return {name: [list(size[name]) for size in job.sizes] for name in job.sizes[0]}
 
 
 def _asked(job: Job) -> list[str]:
@@ -158,18 +162,23 @@ def _dla(tool: Tool, spec: Spec) -> list[str]:
     )
 
 
+def command(job: Job, engine: Path, timing: Path) -> list[str]:
+    """Return the command that builds the engine; `timing`: the cache of kernel times that it reads and writes."""
+    return [
+        job.tool.path,
+        f"--onnx={job.onnx}",
+        f"--saveEngine={engine}",
+        *program.spell(job.tool, "build_only", need="build without measuring"),
+        *_asked(job),
+        *program.spell(job.tool, "timing_cache", timing),
+    ]
+
+
 def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
     """Build at `path`, completely and with its sidecar, or not at all."""
     with cache.workbench(path) as bench:
         engine, timing = bench / path.name, _timing(job, bench)
-        argv = [
-            job.tool.path,
-            f"--onnx={job.onnx}",
-            f"--saveEngine={engine}",
-            *program.spell(job.tool, "build_only", need="build without measuring"),
-            *_asked(job),
-            *program.spell(job.tool, "timing_cache", timing),
-        ]
+        argv = command(job, engine, timing)
         timings = "off" if not _kept(job) else "used" if timing.exists() else "empty"
         doing = f"build {job.name} {job.spec.precision} batch {job.spec.batch}"
         limit = whole_number(job.spec, "build_timeout", BUILD_S)
