@@ -90,3 +90,13 @@ def test_of_several_others_none_is_guessed_unless_they_are_kept_apart():
     left = machines.share([MINE, *held], MACHINE).note
     assert left is not None and left.what.startswith("2 results of 2 other machines")
     assert left.fix == f"--machine {OTHER.id[:8]}" and "a third cpu): 1 result" in left.evidence
+
+
+def test_a_board_is_chosen_by_its_name():
+    nano = Machine(
+        {"jetson": {"board": "Jetson Orin Nano"}, "cpu": {"board": "NVIDIA Jetson Orin Nano Kit"}}, {}
+    )
+    made = [result(GRID[0]), result(GRID[1], machine=nano)]
+    assert machines.share(made, MACHINE, "orin_nano").results == [made[1]]
+    with pytest.raises(UsageError, match="E-MIX-2: "):
+        machines.share(made, MACHINE, "orin")

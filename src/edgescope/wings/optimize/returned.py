@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.analysis.cells.objective import wanted
-from edgescope.bench.programs import OwnLoop
 from edgescope.bench.outcome import concluded, guarded
 from edgescope.bench.parts import HERE
+from edgescope.bench.programs import OwnLoop
 from edgescope.bench.watch import Watch
 from edgescope.errors import DeviceError, EdgescopeError, Message, UsageError
 from edgescope.models.base import Batch, Model
