@@ -87,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
     plan, manner = _plan(args)
     if plan.store is not None and args.store is None:
         args.store = str(plan.store)
+    args.on = args.on or list(plan.boards)
     context.use_board(trial_flags.board(args), plan.trials)
     setup = context.setup(args)
     if args.dry_run:

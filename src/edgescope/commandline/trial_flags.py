@@ -308,7 +308,7 @@ def board(args: argparse.Namespace) -> str:
             f"{args.verb} runs on one board, not on {len(args.on)}",
             evidence=", ".join(args.on),
             effect="Nothing was measured",
-            fix=f"--on {args.on[0]} alone, then the same command for the next",
+            fix=f"--on {args.on[0]}, then the same for the next; edgescope study concurrent takes several",
         )
     return str(args.on[0]) if args.on else ""
 

@@ -11,7 +11,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,8 @@ class Study:
     """Bounds that a pick must keep, as in the file: `p99<=33ms`."""
     notes: tuple[str, ...] = ()
     """Warnings about the file."""
+    boards: Mapping[str, float | None] = field(default_factory=dict)
+    """Address of each board that it runs on -> its price, if it has one; {}: this machine."""
 
 
 Say = Callable[[str], None]
@@ -190,6 +192,7 @@ def read(path: Path, pin: Callable[[str], str] = lambda name: name, say: Say = l
         data.get("objective", {}).get("name", ""),
         tuple(c["bound"] for c in data.get("constraint", [])),
         tuple(notes),
+        {board["on"]: board.get("price") for board in data.get("board", [])},
     )
 
 

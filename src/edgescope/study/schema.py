@@ -70,11 +70,13 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "replicate": {**TRIAL, "replicates": WHOLE},
     "objective": {"name": TEXT},
     "constraint": {"bound": TEXT},
+    "board": {"on": TEXT, "price": NUMBER},
 }
 #: Sections that are arrays of tables, written [[so]].
-MANY = ("exclude", "replicate", "constraint")
+MANY = ("exclude", "replicate", "constraint", "board")
 #: Sections whose values may be lists.
 LISTED = ("trial", "exclude", "replicate")
+EXAMPLES = {"replicates": "replicates = 3", "bound": 'bound = "p99<=33ms"', "on": 'on = "ssh://user@nano"'}
 _TIME = re.compile(r"\d+(\.\d+)?(ms|s|m|min)?")
 _FAMILIES = {
     "backend": registry.BACKENDS,
@@ -127,11 +129,11 @@ def _section(name: str, section: Json) -> Iterator[Problem]:
 
 def _whole_table(name: str, at: Path, table: Mapping[str, Json]) -> Iterator[Problem]:
     """Yield the missing keys of a repeated table."""
-    needed = {"replicate": "replicates", "constraint": "bound"}.get(name)
+    needed = {"replicate": "replicates", "constraint": "bound", "board": "on"}.get(name)
     if needed and needed not in table:
-        example = {"replicates": "replicates = 3", "bound": 'bound = "p99<=33ms"'}[needed]
+        example = EXAMPLES[needed]
         yield Problem(at, "E-STUDY-11", f"[[{name}]] needs {needed}", example)
-    elif not set(table) - {needed} and name != "constraint":
+    elif not set(table) - {needed} and name in LISTED:
         yield Problem(at, "E-STUDY-11", f"[[{name}]] names no cells", 'precision = "int8"')
 
 

@@ -12,6 +12,7 @@ from edgescope import registry
 from edgescope.cli.main import main
 from edgescope.records import Status
 from edgescope.store.results import Store
+from edgescope.study import grid
 from edgescope.wings.remote import address
 
 if shutil.which("ssh") is None:
@@ -75,6 +76,10 @@ def test_one_command_measures_a_study_on_each_board_and_sets_them_beside_each_ot
     assert said.err.count("E-SSH-4") == 2
     assert [each["board"] for each in json.loads(said.out)["boards"]] == ["Orin Nano", "Nano"]
     assert len(list(Store(tmp_path / "store").results())) == 4
+    boards = "".join(f'[[board]]\non = "{url}"\nprice = {i + 1}\n' for i, url in enumerate(served))
+    (tmp_path / "cells.toml").write_text(FILE + boards)  # the file names the boards
+    assert main(words) == 0
+    assert [each["price"] for each in json.loads(capsys.readouterr().out)["boards"]] == [1.0, 2.0]
     assert main([*words, "--on", served[0], "--run"]) != 0  # the only one
     assert "E-SSH-4" in capsys.readouterr().err
 
@@ -84,6 +89,17 @@ def test_another_verb_takes_one_board(verb, capsys):
     words = [verb, *(["--model"] if verb == "sweep" else []), "lenet5", "--on", "ssh://a", "--on", "ssh://b"]
     assert main(words) == 2
     assert "E-ON-12" in capsys.readouterr().err
+
+
+def test_a_study_file_names_boards_and_a_sweep_takes_one(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv(registry.ON, "")
+    path = tmp_path / "study.toml"
+    trial = '[trial]\nmodel = "null"\nbackend = "null"\n'
+    path.write_text(trial + '[[board]]\non = "ssh://a"\nprice = 249\n[[board]]\non = "ssh://b"\n')
+    assert grid.read(path).boards == {"ssh://a": 249, "ssh://b": None}
+    assert main(["sweep", str(path)]) == 2 and "E-ON-12" in capsys.readouterr().err
+    path.write_text(trial + "[[board]]\nprice = 249\n")
+    assert main(["sweep", str(path)]) == 2 and "E-STUDY-11" in capsys.readouterr().err
 
 
 def test_an_address_that_is_none_is_refused_among_several(capsys, monkeypatch):

@@ -66,13 +66,14 @@ def run(args: argparse.Namespace) -> int:
     context.ready(args)
     paper, store = papers()[args.paper], _store(args)
     options = {name: _read(args, name, keys) for name, keys in paper.options.items()}
+    prices = _boards_of_file(args) | dict(args.price)
     found = study(
         paper.name,
         store,
         _results(args, paper, store),
         models=args.models,
         command=context.command(),
-        prices=dict(args.price),
+        prices=prices,
         **options,
     )
     for problem in store.problems:
@@ -81,6 +82,22 @@ def run(args: argparse.Namespace) -> int:
     if args.output and not args.json:
         print(f"written to {args.output}")
     return int(any(isinstance(part, Answer) and part.kind == "none" for part in found.parts))
+
+
+def _boards_of_file(args: argparse.Namespace) -> dict[str, float]:
+    """Let the boards that a study file names stand for --on, if that is not given; return their prices."""
+    if not getattr(args, "study", None) or args.on:
+        return {}
+    from edgescope.study import grid
+
+    named = grid.read(args.study).boards
+    args.on = list(named)
+    return {_bare(url): price for url, price in named.items() if price is not None}
+
+
+def _bare(url: str) -> str:
+    """Return an address as a board's Machine has it: without options."""
+    return url.partition("?")[0].rstrip("/")
 
 
 def _store(args: argparse.Namespace) -> Store:
@@ -92,27 +109,31 @@ def _store(args: argparse.Namespace) -> Store:
 def _results(args: argparse.Namespace, paper: Paper, store: Store) -> list[Result]:
     """Measure with --run; return the results of the boards that --on names, else of this machine or --machine.
 
-    A board that cannot be reached is told, and what the store holds of it stays in the answer; if it is the only one,
-    its error is raised.
+    One of several boards that cannot be reached is told, and what the store holds of it stays in the answer. Without
+    --run a board is connected only if the store does not know it.
     """
     from edgescope.devices import manifest
     from edgescope.errors import EdgescopeError, UsageError
     from edgescope.runner.setup import own_results
 
-    urls, ids = list(getattr(args, "on", [])), set[str]()
+    urls, runs, ids = list(getattr(args, "on", [])), getattr(args, "run", False), set[str]()
+    several = len(urls) > 1
     for url in urls or [""]:
+        stored = {r.machine.id for r in store.results() if _address(r) == _bare(url)} if several else set()
+        ids |= stored
+        if stored and not runs:
+            continue
         try:
             context.use_board(url)
         except EdgescopeError as error:
-            if len(urls) == 1 or isinstance(error, UsageError):
+            if not several or isinstance(error, UsageError):
                 raise
             context.say(f"{url}: {error}")
-            ids |= {r.machine.id for r in store.results() if _address(r) == url.partition("?")[0].rstrip("/")}
             continue
         ids.add(manifest.here().id)
-        if getattr(args, "run", False):
+        if runs:
             MEASURES[paper.measured_by](args, paper, store)
-    if len(urls) > 1:
+    if several:
         return [r for r in store.results() if r.machine.id in ids]
     return own_results(store, args.machine, context.say, apart=True)
 
