@@ -35,6 +35,7 @@ BESIDES = {
     "edgescope.study.grid": ("edgescope.scenarios.stop_rule",),
     "edgescope.wings.doctor.cli": ("edgescope.modes.enter",),
     "edgescope.wings.jetson.modes": ("edgescope.modes.",),
+    "edgescope.wings.remote.board": ("edgescope.modes.catalog",),
     "edgescope.wings.verify_board.verb": ("edgescope.modes.enter",),
     "edgescope.wings.verify_board.keeper": ("edgescope.modes.enter",),
     "edgescope.wings.verify_board.checks.settings": ("edgescope.modes.",),

@@ -265,7 +265,7 @@ def test_a_board_without_trtexec(served, network, capsys):
     [
         (["--on", "nano"], "E-SSH-1"),
         (["--on", "ssh://nano", "--backend", "onnxruntime"], "E-ON-1"),
-        (["--on", "ssh://nano", "--mode", "15W"], "E-ON-2"),
+        (["--on", "ssh://nano", "--mode", "cpus=0"], "E-ON-2"),
     ],
 )
 def test_what_cannot_be_asked_of_a_board(network, capsys, flags, code):

@@ -157,7 +157,7 @@ def test_the_engines_of_a_board(served, monkeypatch):
     ("words", "code"),
     [
         (["sweep", "--model", "lenet5", "--backend", "onnxruntime"], "E-ON-1"),
-        (["sweep", "--model", "lenet5", "--backend", "trtexec", "--mode", "15W"], "E-ON-2"),
+        (["sweep", "--model", "lenet5", "--backend", "trtexec", "--mode", "quota=0.5"], "E-ON-2"),
         (["sweep", "--model", "lenet5", "--backend", "trtexec", "--workload", "training"], "E-ON-10"),
         (["optimize", "lenet5", "--on", "nano"], "E-SSH-1"),
         (["recommend", "lenet5", "--on", "nano"], "E-SSH-1"),

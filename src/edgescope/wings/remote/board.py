@@ -24,6 +24,8 @@ from edgescope.devices import manifest
 from edgescope.devices.base import Device
 from edgescope.devices.kernel_files import absent
 from edgescope.errors import DeviceError, UnsupportedError
+from edgescope.modes import catalog
+from edgescope.modes.catalog import AS_IS
 from edgescope.process import said, scratch_folder
 from edgescope.records import Channel, Json, Machine, Readings
 from edgescope.registry import need
@@ -44,6 +46,8 @@ KEPT = ("onnx", "loadEngine", "saveEngine")
 ANOTHER = "another failed"
 #: Seconds beyond the program's own limit after which the host gives the agent up.
 GRACE_S = 60.0
+#: Seconds to set a power mode and read it back; a Nano takes several for each.
+MODE_S = 180.0
 #: Devices that are read from files under a root.
 DEVICES = ("cpu", "jetson")
 #: Facts of the CPU device that come from system calls, not files: the host's must not pass for the board's.
@@ -161,6 +165,41 @@ class Board:
             rows.stopped = self.wire.call("sample_stop", doing="stop sampling")
         finally:
             del self.wire.events["rows"]
+
+    @contextlib.contextmanager
+    def in_mode(self, name: str) -> Iterator[Mapping[str, Json]]:
+        """Hold a power mode of the board while the block runs; yield what shows that it is in effect.
+
+        The agent puts the mode before back, also when its host or itself is killed. SettingError E-MODE-2 if the mode
+        needs a reboot or is not in effect, E-MODE-5 if the mode before did not come back.
+        """
+        if name == AS_IS:
+            yield {}
+            return
+        mode = self.power_mode(name)
+        change, why = mode.change()
+        if change == "needs a reboot":
+            raise errors.not_in_effect(self.wire.address, name, f"{why} needs a reboot")
+        told = self.wire.call("mode_enter", mode=mode.number, timeout_s=MODE_S, doing=f"set mode {name}")
+        try:
+            self.look()
+            said = f"nvpmodel -q says {told['now']}; {told['said']}".strip("; \n")
+            if told["now"] != mode.number or (problem := mode.problem()):
+                raise errors.not_in_effect(
+                    self.wire.address, name, said if told["now"] != mode.number else problem
+                )
+            yield {"asked": name, "evidence": said, "features": dict(mode.features())}
+        finally:
+            left = self.wire.call("mode_leave", timeout_s=MODE_S, doing="put the power mode back")
+            if not left["restored"] or left["now"] != told["before"]:
+                raise errors.not_restored(self.wire.address, told["before"], left)
+
+    def power_mode(self, name: str) -> Any:
+        """Return a power mode of this board; UsageError if it has none of this name, or it is no power mode."""
+        mode = catalog.find(name, self.tree.devices())
+        if getattr(mode, "number", None) is None:
+            raise errors.no_mode(name)
+        return mode
 
     def python(self) -> str:
         """Return the Python there that runs the agent, which also runs programs that need Python."""

@@ -17,6 +17,7 @@ import collections
 import contextlib
 import ctypes
 import errno
+import fcntl
 import glob
 import hashlib
 import json
@@ -735,6 +736,146 @@ class Files:
                 shutil.rmtree(path, ignore_errors=True)
 
 
+# ---- power modes -------------------------------------------------------------------------------------------
+
+NVPMODEL, HELPER = "/usr/sbin/nvpmodel", "/usr/local/sbin/edgescope-helper"
+#: Notes the way back, sets the mode, and goes back when its stdin closes, which the kernel does however the agent ends.
+#: One process does all of it, so that no change can come after the way back was gone.
+KEEPER = """trap '' HUP INT TERM PIPE
+printf %s "$BEFORE" > "$JOURNAL" && sync "$JOURNAL" && "$@" -m "$WANTED" < /dev/null 2>&1
+printf '\\nexit %s\\n' "$?"; read x
+"$@" -m "$BEFORE" < /dev/null > /dev/null 2>&1 && rm -f "$JOURNAL"
+"""
+MODE_S = 60.0
+
+
+class PowerModes:
+    """The board's power modes, by nvpmodel; one is held for a while and the one before it is put back.
+
+    The way back is on disk before anything changes. A process that outlives the agent goes it, and the next agent
+    goes it after a power cut. A lock tells a mode that is held from one that was left behind.
+    """
+
+    def __init__(self, root: str, folder: str) -> None:
+        self.root, self.folder = root, folder
+        self.journal, self.lock = os.path.join(folder, "mode"), os.path.join(folder, "mode.lock")
+        self.keeper: Optional["subprocess.Popen[bytes]"] = None
+
+    def command(self, *words: str) -> List[str]:
+        """Return the command line that needs no password: directly, by the installed helper, or by sudo."""
+        program = self.root + NVPMODEL
+        if self.root or os.geteuid() == 0:
+            return [program, *words]
+        return ["sudo", "-n", *([HELPER, "nvpmodel"] if os.path.isfile(HELPER) else [program]), *words]
+
+    def call(self, *words: str) -> str:
+        """Return what nvpmodel prints; Refused if there is none, or it may not be run."""
+        if not os.path.isfile(self.root + NVPMODEL):
+            raise Refused("no_mode", f"there is no {NVPMODEL}")
+        done = subprocess.run(
+            self.command(*words),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=self.root or "/",
+            timeout=MODE_S,
+            check=False,
+        )
+        text = done.stdout.decode("utf-8", "replace")
+        if done.returncode:
+            raise Refused("no_rights", f"{' '.join(self.command(*words))}: {' '.join(text.split())[-200:]}")
+        return text
+
+    def now(self) -> int:
+        """Return the id of the present mode; Refused if nvpmodel does not tell it."""
+        found = re.findall(r"^\s*([0-9]{1,3})\s*$", self.call("-q"), re.MULTILINE)
+        if not found:
+            raise Refused("no_mode", "nvpmodel -q names no mode")
+        return int(found[-1])
+
+    def taken(self) -> int:
+        """Return the lock, open and held; Refused if another agent or its keeper holds it."""
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        handle = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            who = os.pread(handle, 200, 0).decode("utf-8", "replace").strip()
+            os.close(handle)
+            raise Refused("held", f"{who or 'another program'} holds a power mode") from None
+        return handle
+
+    def recover(self) -> Optional[int]:
+        """Put back the mode that was left behind, if no program holds one; return its id."""
+        if not os.path.exists(self.journal):
+            return None
+        try:
+            handle = self.taken()
+        except Refused:
+            return None
+        try:
+            before = text_of(self.journal)
+            if before.isdigit():
+                self.call("-m", before)
+            os.unlink(self.journal)
+            return int(before) if before.isdigit() else None
+        except (Refused, OSError, subprocess.SubprocessError):
+            return None
+        finally:
+            os.close(handle)
+
+    def enter(self, wanted: int) -> Dict[str, Any]:
+        """Set a mode and return what was before, what nvpmodel says now, and what it printed."""
+        if self.keeper is not None:
+            raise Refused("busy", "a power mode is held already")
+        self.recover()
+        handle = self.taken()
+        try:
+            before, said = self.now(), ""
+            if before != wanted:
+                self.call("-m", str(before))  # changes nothing, and shows whether the way back is open
+                since = time.strftime("%Y-%m-%d %H:%M:%S")
+                os.pwrite(handle, f"agent {os.getpid()} of {os.getuid()} since {since}\n".encode("ascii"), 0)
+                self.keeper = subprocess.Popen(
+                    ["/bin/sh", "-c", KEEPER, "sh", *self.command()],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    cwd=self.root or "/",
+                    env=dict(os.environ, JOURNAL=self.journal, BEFORE=str(before), WANTED=str(wanted)),
+                    start_new_session=True,
+                    pass_fds=(handle,),
+                )
+                said = self.heard(self.keeper)
+            return {"before": before, "now": self.now(), "said": said[-500:]}
+        except BaseException:
+            self.leave()
+            raise
+        finally:
+            os.close(handle)
+
+    def heard(self, keeper: "subprocess.Popen[bytes]") -> str:
+        """Return what nvpmodel printed while the keeper set the mode; Refused if it failed."""
+        said: List[str] = []
+        for line in iter(keeper.stdout.readline, b""):  # type: ignore[union-attr]
+            text = line.decode("utf-8", "replace").rstrip()
+            if text.startswith("exit "):
+                if text != "exit 0":
+                    raise Refused("no_rights", " ".join(said)[-300:] or text)
+                return " ".join(said)
+            said += [text] if text else []
+        raise Refused("failed", "what sets the mode ended")
+
+    def leave(self) -> Dict[str, Any]:
+        """Put the mode before back, if one is held; return whether that is done."""
+        keeper, self.keeper = self.keeper, None
+        if keeper is not None and keeper.stdin is not None:
+            keeper.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                keeper.wait(MODE_S)
+        return {"restored": not os.path.exists(self.journal)}
+
+
 # ---- the conversation --------------------------------------------------------------------------------------
 
 
@@ -776,6 +917,7 @@ class Agent:
         self.sampler: Optional[Sampler] = None
         self.tegrastats: Optional[Tegrastats] = None
         self.runs: List[Run] = []
+        self.modes = PowerModes(self.root, os.path.join(store, "modes"))
         self.folders: List[str] = []
         self.starting = threading.Lock()
         self.heard_s, self.over, self.now_s = time.monotonic(), False, time.monotonic()
@@ -851,6 +993,8 @@ class Agent:
             "find": self.find,
             "run": self.run_programs,
             "cancel": self.cancel,
+            "mode_enter": lambda request: self.modes.enter(field(request, "mode", int)),
+            "mode_leave": lambda request: dict(self.modes.leave(), now=self.modes.now()),
             "put_begin": self.put_begin,
             "put": self.put,
             "get": self.get,
@@ -865,7 +1009,9 @@ class Agent:
     def hello(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Return the agent's protocol, its Python and its clock."""
         self.files.tidy()
+        restored = self.modes.recover()
         return {
+            "restored": restored,
             "agent": "edgescope",
             "protocol": PROTOCOL,
             "python": platform.python_version(),
@@ -1098,6 +1244,7 @@ class Agent:
             shutil.rmtree(folder, ignore_errors=True)
         for digest in list(self.files.partial):
             self.files.close(digest)
+        self.modes.leave()
         os._exit(code)
 
 

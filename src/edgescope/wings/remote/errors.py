@@ -12,6 +12,7 @@ from edgescope.errors import (
     EdgescopeError,
     ModelError,
     SafetyError,
+    SettingError,
     StoreError,
     UnavailableError,
     UnsupportedError,
@@ -128,6 +129,17 @@ def garbled(address: Address, line: bytes) -> DeviceError:
     )
 
 
+#: Why a power mode was not set -> the code, and what mends it.
+_MODES = {
+    "no_rights": (
+        "E-MODE-4",
+        'on the board: echo "$USER ALL=(root) NOPASSWD: /usr/sbin/nvpmodel" | sudo tee /etc/sudoers.d/nvpmodel',
+    ),
+    "no_mode": ("E-MODE-9", "leave --mode out: this board's power modes are not known"),
+    "held": ("E-MODE-3", "wait for it to end"),
+}
+
+
 def refused(address: Address, doing: str, error: Mapping[str, Json]) -> EdgescopeError:
     """Return the error for a request that the agent refused."""
     code, what = str(error.get("code", "")), str(error.get("what", ""))
@@ -139,6 +151,10 @@ def refused(address: Address, doing: str, error: Mapping[str, Json]) -> Edgescop
             effect="There is no number; nothing half-written was kept",
             fix="free some space there (df -h; rm -r ~/.cache/edgescope-agent)",
         )
+    if code in _MODES:
+        name, fix = _MODES[code]
+        wanted = f"{address} could not {doing}"
+        return SettingError(name, wanted, evidence=what, effect="Stopped before measuring", fix=fix)
     if code == "unknown_verb":
         return other_agent(address, {"protocol": what}, 0)
     if code == "cannot_start":
@@ -278,12 +294,36 @@ def alike_only(label: str) -> UnsupportedError:
 
 
 def no_mode(mode: str) -> UsageError:
-    """Return the error for a mode: nothing sets modes on a board yet."""
+    """Return the error for a setting that no agent makes."""
     return UsageError(
         "E-ON-2",
-        f"--on measures a board as it is; mode {mode} is not set there",
+        f"--on sets power modes of a board, not {mode}",
         effect="Nothing was measured",
-        fix="set it on the board (sudo nvpmodel -m ID), then leave --mode out: the Result records the mode",
+        fix="one mode of its nvpmodel.conf: --mode 15W; set the rest on the board, and the Result records it",
+    )
+
+
+def not_in_effect(address: Address, mode: str, evidence: str) -> SettingError:
+    """Return the error for a power mode that the board did not take."""
+    return SettingError(
+        "E-MODE-2",
+        f"mode {mode} is not in effect on {address}",
+        evidence=evidence,
+        effect="Stopped before measuring",
+        fix="sudo nvpmodel -m ID there and reboot, then the same command again"
+        if "reboot" in evidence
+        else "",
+    )
+
+
+def not_restored(address: Address, before: int, left: Mapping[str, Json]) -> SettingError:
+    """Return the error for a board that is still in the mode of a trial."""
+    return SettingError(
+        "E-MODE-5",
+        f"the power mode of {address} could not be put back",
+        evidence=f"it was {before}, nvpmodel -q says {left.get('now')}",
+        effect="Measurements from now on describe a changed machine",
+        fix=f"ssh {_target(address)} sudo nvpmodel -m {before}",
     )
 
 

@@ -44,6 +44,8 @@ def check(url: str, trials: Sequence[Trial] = ()) -> Machine:
     refuse(trials)
     needs = {(t.backend, t.device, t.precision, t.options.get("program")): t for t in trials}
     with opened(where) as board:
+        for mode in {t.mode for t in trials} - {Trial.mode}:
+            board.power_mode(mode)
         lacking = []
         for trial in needs.values():
             try:
@@ -93,7 +95,7 @@ def refuse(trials: Iterable[Trial]) -> None:
             raise errors.wrong_backend(trial.backend)
         if trial.workload not in WORK[trial.backend]:
             raise errors.wrong_workload(trial)
-        if trial.mode != Trial.mode:
+        if set(trial.mode) & set("=+") or trial.mode == "jetson_clocks":
             raise errors.no_mode(trial.mode)
 
 
@@ -134,9 +136,12 @@ def _measure(bare: Result, board: Board) -> Result:
         raise errors.alike_only(trial.label)
     program = program_of(trial, OnBoard(board))
     assert program is not None, trial.backend  # every engine of BACKENDS owns its loop
-    run = OwnLoop(program).measure(bare, watch)
-    about = {"agent": board.about(board.wire.offset())}
-    return concluded(bare, watch, replace(run, driver="agent", artifact={**run.artifact, **about}))
+    with board.in_mode(trial.mode) as in_effect:
+        bare = replace(bare, machine=board.machine()) if in_effect else bare
+        run = OwnLoop(program).measure(bare, watch)
+        about = {"agent": board.about(board.wire.offset())}
+        run = replace(run, driver="agent", artifact={**run.artifact, **about})
+        return concluded(bare, watch, run, in_effect)
 
 
 class OnBoard(Here):
