@@ -9,8 +9,8 @@ import pytest
 
 from board_machines import described, ran, saved
 from edgescope.cli.main import main
-from edgescope.errors import UsageError
-from edgescope.records import Absent, Machine, Measured
+from edgescope.errors import Message, UsageError
+from edgescope.records import Absent, Machine, Measured, Status
 from edgescope.report import data, html, terminal
 from edgescope.store.results import Store
 from edgescope.store.several import Stores
@@ -220,3 +220,13 @@ def test_a_sweeps_cells_meet_at_their_best_and_at_one_process(machines):
 def took(trial):
     """The shared memory that P processes took; each alone saw less of it."""
     return {"unified_memory_bytes": 1e9 * trial.processes, "processes_pss_bytes": 2e8 * trial.processes}
+
+
+def test_boards_on_which_nothing_ran_say_why(machines):
+    why = Message("E-TORCH-9", "torch is too old")
+    lost = [
+        [replace(r, status=Status.UNSUPPORTED, reason=why) for r in chain(machines[name], 1.0, 5.0)]
+        for name in ("nano", "orin_nano")
+    ]
+    text = printed(beside.beside(PAPER, lost, {}, device="cuda"))
+    assert "Nothing measured" in text and "Nano: E-TORCH-9: torch is too old." in text and "runs)" in text

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from edgescope.analysis.cells.replicates import NOTICED
+from edgescope.analysis.cells.replicates import MEASURED, NOTICED
 from edgescope.records import Absent, Field, Measured, Result
 from edgescope.records.answers import plain
 from edgescope.report import document as doc
-from edgescope.report.document import DATA, DETAIL, PAGE, Cell, Column, Mark
+from edgescope.report.document import DATA, DETAIL, MAIN, PAGE, Cell, Column, Mark
 from edgescope.units import counted, show
 from edgescope.wings.studies import boards, claim
 from edgescope.wings.studies.boards import Board, Entry
@@ -39,6 +39,8 @@ class Told:
 
     board: Board
     content: Content
+    failures: tuple[str, ...] = ()
+    """Why runs did not finish."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ def beside(
     names = [board.name for board in alone]
     apart = [replace(board, apart=names.count(board.name) > 1) for board in alone]
     priced = boards.priced(apart, prices)
-    told = tuple(Told(b, c) for b, c in zip(priced, pages, strict=True))
+    failed = [tuple(str(r.reason or r.status.value) for r in g if r.status not in MEASURED) for g in groups]
+    told = tuple(map(Told, priced, pages, failed))
     asked = [each for each in paper.claims if each.boards]
     together = tuple(Answered(each, boards.between(paper, each, priced)) for each in asked)
     return Beside(paper, told, together)
@@ -114,6 +117,7 @@ def document(found: Beside, command: str = "") -> doc.Document:
         _answer(found),
         _table(found),
         _figures(found),
+        _failures(found),
         _claims(found),
         doc.Text("-v prints each board's own page, and the evidence of each claim", "lead", doc.BRIEF),
         *_evidence(found),
@@ -157,6 +161,18 @@ def _best(found: Beside) -> Iterator[str]:
             said = f"{spec['best']} ({show(e[spec['key']], interval=False)})"
             wins.setdefault(board.name, []).append(said)
     yield from (f"{name}: {', '.join(what)}" for name, what in wins.items())
+
+
+def _failures(found: Beside) -> doc.Items | None:
+    lines, level = tuple(_failed(found)), DETAIL if found.works else MAIN
+    return doc.Items(lines, "What did not run", "warnings", level) if lines else None
+
+
+def _failed(found: Beside) -> Iterator[str]:
+    """Yield what did not run on each board, and why; a reason that several cells share is said once."""
+    for told in found.every:
+        counts = Counter(told.failures)
+        yield from (f"{told.board.name}: {why}" + f" ({n} runs)" * (n > 1) for why, n in counts.items())
 
 
 # -- the table -----------------------------------------------------------------------------------------------
@@ -262,10 +278,10 @@ def _claims(found: Beside) -> doc.Section | None:
         if stated.key in about:
             rows.append(doc.Row((title, *("" for _ in found.every), _mark(about[stated.key]))))
         else:
-            rows.append(doc.Row((title, *(_mark(told.content.claims[i]) for told in found.every), "")))
-    lead = (
-        f"{found.paper.title} ({found.paper.source}): {found.paper.boards}. `All` judges claims about boards."
-    )
+            marks = (_mark(told.content.claims[i]) for told in found.every)
+            rows.append(doc.Row((title, *marks, *[""] * len(every))))
+    lead = f"{found.paper.title} ({found.paper.source}): {found.paper.boards}."
+    lead += " The last column judges claims about boards, by all of them." if about else ""
     said = tuple(
         f"{LOOKS[each.found.answer][1][0]} {each.claim.title}: {_said(each)}" for each in found.together
     )
