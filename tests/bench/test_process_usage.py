@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from edgescope.bench import process_usage
+from edgescope.bench.cache_misses import EVENTS, CacheMisses
 from edgescope.bench.process_usage import NAMES, Counters, ProcessUsage, interpreter_wait
 from edgescope.clock import MonotonicClock
 from edgescope.records import QUERY_END, Absent, Measured, Trial
@@ -24,7 +25,7 @@ AFTER = Counters(2 * S, 2.5, 1.0, 30, 300, {1: S, 2: 5 * S, 3: S}, 5000, (120, 2
 
 def between(a=BEFORE, b=AFTER):
     looks = iter((a, b))
-    use = ProcessUsage(lambda: next(looks))
+    use = ProcessUsage(lambda: next(looks), caches=CacheMisses({}))
     use.mark()
     use.mark()
     return {
@@ -74,7 +75,7 @@ def test_a_real_process_knows_itself():
         pass
     second = process_usage.now()
     assert second.user_s + second.system_s > first.user_s + first.system_s and second.at_ns > first.at_ns
-    assert set(NAMES) == set(ProcessUsage().metrics())
+    assert {*NAMES, *EVENTS} == set(ProcessUsage().metrics())
 
 
 def late(call) -> float:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 
+from edgescope.bench.cache_misses import CacheMisses
 from edgescope.clock import Clock
 from edgescope.records import QUERY_END, Absent, Field, Measured, Trial
 from edgescope.workloads.base import EndOfInput, Work
@@ -105,16 +106,19 @@ class ProcessUsage:
 
     look: Callable[[], Counters] = now
     seen: list[Counters] = field(default_factory=list)
+    caches: CacheMisses = field(default_factory=CacheMisses)
 
     def mark(self) -> None:
         """Look once."""
+        self.caches.mark()
         self.seen.append(self.look())
 
     def metrics(self) -> dict[str, Field]:
         """Return the process's use of the CPU between the first look and the last."""
         if len(self.seen) < 2 or self.seen[-1].at_ns <= self.seen[0].at_ns:
-            return dict.fromkeys(NAMES, UNSEEN)
-        return _between(self.seen[0], self.seen[-1])
+            return dict.fromkeys((*NAMES, *self.caches.events), UNSEEN)
+        wall_s = (self.seen[-1].at_ns - self.seen[0].at_ns) * 1e-9
+        return {**_between(self.seen[0], self.seen[-1]), **self.caches.metrics(wall_s)}
 
 
 NAMES = (

@@ -6,6 +6,7 @@ A limit of reads by a control group, in a tree of files that stands for the kern
 import errno
 import mmap
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -171,17 +172,38 @@ def test_files_are_written_and_dropped_one_by_one(files, monkeypatch):
     assert told == ["written", (0, 0, os.POSIX_FADV_DONTNEED)] * 2
 
 
-def test_what_a_disk_has_read_is_counted_in_sectors_of_512_bytes(tmp_path):
+def test_a_disk_is_told_as_iostat_tells_it(tmp_path, monkeypatch):
+    """Two looks a second apart: 4 reads of 8 ms, busy for a quarter of it, 3 requests under way for half."""
     number = tmp_path.stat().st_dev
     major, minor = os.major(number), os.minor(number)
-    assert medium.device_read_bytes(tmp_path, tmp_path) is None
-    other, mine = (
-        f"{a} {b} sda 7 8 {n} 3 4 5 6\n" for a, b, n in ((major, minor + 1, 9), (major, minor, 11))
-    )
+    monkeypatch.setattr(medium.time, "monotonic_ns", iter((0, 10**9)).__next__)
+    other = f"{major} {minor + 1} sda 9 9 9 9 9 9 9 9 9 9 9\n"
+    assert medium.traffic(tmp_path, tmp_path) is None
     (tmp_path / "diskstats").write_text(other)
-    assert medium.device_read_bytes(tmp_path, tmp_path) is None
-    (tmp_path / "diskstats").write_text(other + mine)
-    assert medium.device_read_bytes(tmp_path, tmp_path) == 11 * 512
+    assert medium.traffic(tmp_path, tmp_path) is None
+    (tmp_path / "vmstat").write_text("nr_free_pages 1\npswpin 100\npswpout 7\n")
+    (tmp_path / "diskstats").write_text(
+        f"{other}{major} {minor} sdb 10 0 100 40 5 0 50 20 0 300 700 0 0 0 0\n"
+    )
+    before = medium.traffic(tmp_path, tmp_path)
+    (tmp_path / "vmstat").write_text("pswpin 103\n")
+    (tmp_path / "diskstats").write_text(
+        f"{other}{major} {minor} sdb 14 0 111 72 5 0 50 20 3 550 2200 0 0 0 0\n"
+    )
+    found = medium.traffic(tmp_path, tmp_path).since(before)
+    assert found == {
+        "device_bytes": 11 * 512,
+        "device_await_s": 0.008,
+        "device_queue": 1.5,
+        "device_use": 0.25,
+        "swapped_bytes": 3 * os.sysconf("SC_PAGESIZE"),
+    }
+
+
+def test_a_disk_without_reads_has_no_wait():
+    one = medium.Traffic(0, 5, 5, 5, 5, 5, None)
+    found = replace(one, at_ns=10**9).since(one)
+    assert found["device_await_s"] is None and found["device_use"] == 0 and found["swapped_bytes"] is None
 
 
 # -- the group that limits reads -------------------------------------------------------------------------------

@@ -84,6 +84,7 @@ class Loop:
         self.loader: dict[str, Json] = {}
         """What the loader was set to, by the options or by its maker; empty before the first epoch."""
         self._epoch: Iterator[Any] | None = None
+        self._traffic: medium.Traffic | None = None
         self._ahead: list[Any] = []
         """The minibatch of the next step, if it was loaded before."""
 
@@ -204,6 +205,7 @@ class Loop:
             medium.drop(files)
         elif files and state == "warm" and number == 0:
             medium.fill(files)
+        self._traffic = medium.traffic(files[0]) if files else None
         self.log.append(
             {
                 "epoch": number,
@@ -212,7 +214,7 @@ class Loop:
                 "skipped": 0,
                 "page_cache_before": medium.residency(files) if files else None,
                 "disk_bytes": 0,
-                "device_bytes": -(medium.device_read_bytes(files[0]) or 0) if files else None,
+                "device_bytes": None,
                 "start_ns": time.monotonic_ns(),
                 "end_ns": None,
             }
@@ -224,7 +226,8 @@ class Loop:
         row["end_ns"], row["loss"] = end_ns, self.loss
         if files:
             row["page_cache_after"] = medium.residency(files)
-            row["device_bytes"] += medium.device_read_bytes(files[0]) or 0
+            after = medium.traffic(files[0])
+            row |= after.since(self._traffic) if after is not None and self._traffic is not None else {}
         self._epoch = None
         if not row["batches"]:
             raise UsageError(

@@ -252,8 +252,41 @@ def fill(files: Iterable[Path | str]) -> None:
                 pass
 
 
-def device_read_bytes(path: Path | str, root: Path = Path("/proc")) -> int | None:
-    """Return the bytes read so far from the block device of a file, by anybody; None if it lies on none."""
+@dataclass(frozen=True)
+class Traffic:
+    """What the kernel counted of a block device so far (admin-guide/iostats.rst), and what was swapped in."""
+
+    at_ns: int
+    reads: int
+    sectors: int
+    read_ms: int
+    """Time of all reads together."""
+    busy_ms: int
+    """Time for which any was under way."""
+    queue_ms: int
+    """Time of all that was under way, each counted."""
+    swapped_pages: int | None
+
+    def since(self, before: Traffic) -> dict[str, float | int | None]:
+        """Return what iostat tells of the time in between: bytes, await, queue and use; and the bytes swapped in.
+
+        `device_await_s` is seconds a read, None where none ended; `device_queue` the mean of reads and writes under
+        way; `device_use` the share of the time with any.
+        """
+        reads, ms = self.reads - before.reads, (self.at_ns - before.at_ns) * 1e-6
+        known = None not in (self.swapped_pages, before.swapped_pages)
+        swapped = ((self.swapped_pages or 0) - (before.swapped_pages or 0)) * os.sysconf("SC_PAGESIZE")
+        return {
+            "device_bytes": (self.sectors - before.sectors) * 512,
+            "device_await_s": (self.read_ms - before.read_ms) * 1e-3 / reads if reads else None,
+            "device_queue": (self.queue_ms - before.queue_ms) / ms if ms else None,
+            "device_use": min(1.0, (self.busy_ms - before.busy_ms) / ms) if ms else None,
+            "swapped_bytes": swapped if known else None,
+        }
+
+
+def traffic(path: Path | str, root: Path = Path("/proc")) -> Traffic | None:
+    """Return the counters of the block device that a file lies on, of everybody's reads; None if it lies on none."""
     number = os.stat(path).st_dev
     wanted = (os.major(number), os.minor(number))
     try:
@@ -262,5 +295,16 @@ def device_read_bytes(path: Path | str, root: Path = Path("/proc")) -> int | Non
         return None
     for row in map(str.split, rows):
         if (int(row[0]), int(row[1])) == wanted:
-            return int(row[5]) * 512
+            reads, _, sectors, read_ms = map(int, row[3:7])
+            busy, queue = (int(row[12]), int(row[13])) if len(row) > 13 else (0, 0)
+            return Traffic(time.monotonic_ns(), reads, sectors, read_ms, busy, queue, _swapped(root))
     return None
+
+
+def _swapped(root: Path) -> int | None:
+    """Return the pages swapped in so far; None where the kernel does not say."""
+    try:
+        rows = (root / "vmstat").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(row.split()[1]) for row in rows if row.startswith("pswpin ")), None)
