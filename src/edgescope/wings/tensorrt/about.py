@@ -40,6 +40,8 @@ class AboutTensorRt(About):
 
 #: First compute capability whose tensor cores take them (Ampere, Orin).
 LEAST = {"tf32": (8, 0), "bf16": (8, 0)}
+#: Compute capabilities of boards that have no fast int8 (Nano, TX1, TX2): support matrices of TensorRT 8.2 and 8.5.
+WITHOUT_INT8 = ("5.3", "6.2")
 
 
 def require(engine: str, precision: str, capability: str, board: str) -> None:
@@ -52,6 +54,14 @@ def require(engine: str, precision: str, capability: str, board: str) -> None:
         return
     why = f"{precision} begins at compute capability {least[0]}.{least[1]}, this GPU has {capability}"
     raise refuse(engine, precision, why, where=board or "this GPU")
+
+
+def require_unasked(engine: str, precision: str, capability: str, board: str) -> None:
+    """Raise as `require`, for an engine whose library cannot be asked which precisions the GPU is fast in."""
+    if precision == "int8" and capability in WITHOUT_INT8:
+        why = f"a GPU of compute capability {capability} has no fast int8"
+        raise refuse(engine, precision, why, where=board or "this GPU", fix="--precision fp16")
+    require(engine, precision, capability, board)
 
 
 def for_tensorrt(model: Model, spec: Spec, folder: Path) -> Spec:

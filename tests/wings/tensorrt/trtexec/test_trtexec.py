@@ -187,6 +187,13 @@ def test_weights_beside_the_onnx_file_are_in_the_key(network, trtexec):
 
 
 @pytest.mark.process
+def test_int8_is_not_built_for_a_nano(network, trtexec):
+    with pytest.raises(UnsupportedError, match=r"E-PREC-1.*no int8.*5\.3"):
+        prepare(network, trtexec("8201", capability="5.3"), "int8")
+    assert not list(cache.folder("artifacts").iterdir())
+
+
+@pytest.mark.process
 def test_tf32_needs_ampere(network, trtexec):
     with pytest.raises(UnsupportedError, match=r"E-PREC-1.*no tf32.*8\.0.*5\.3"):
         prepare(network, trtexec("8201", capability="5.3"), "tf32")

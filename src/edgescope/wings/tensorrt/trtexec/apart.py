@@ -45,7 +45,7 @@ class Apart:
     def of(cls, trial: Trial, model: Model, tool: Tool, folder: Path, engine: Path) -> Apart:
         """Return the trial for this trtexec; `engine`: where it will be; UnsupportedError if that cannot build it."""
         spec = spec_of(trial)
-        about.require("trtexec", spec.precision, tool.compute_capability, tool.device)
+        about.require_unasked("trtexec", spec.precision, tool.compute_capability, tool.device)
         job = build.job_of(model, spec, folder, tool)
         artifact = Artifact(model, job.spec, engine, notes={"made": {"profile": build.profile(job)}})
         return cls(trial, job, Run(artifact, trial, tool))

@@ -92,7 +92,7 @@ class TrtExec(about.AboutTensorRt):
         checked("trtexec", spec, self.OPTIONS)
         _check_options(spec)
         tool = self._tool(spec)
-        about.require("trtexec", spec.precision, tool.compute_capability, tool.device)
+        about.require_unasked("trtexec", spec.precision, tool.compute_capability, tool.device)
         notes: dict[str, Json]
         if (given := spec.options.get("engine")) is not None:
             path, facts = given_engine(str(given), model, spec, tool)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgescope.records import Scalar
-from edgescope.wings.tensorrt.about import LEAST
+from edgescope.wings.tensorrt.about import LEAST, WITHOUT_INT8
 from edgescope.wings.tensorrt.trtexec.program import JETPACK, Tool
 
 Release = tuple[int, ...]
@@ -55,8 +55,6 @@ LIVES: Mapping[str, tuple[Release, Release]] = {
 #: The DLA's last version of the first kind, and the first one that has it again.
 DLA_UNTIL: Release = (10, 7)
 DLA_AGAIN: Release = (11, 4, 1)
-#: Compute capabilities of boards without fast int8.
-WITHOUT_INT8 = ("5.3", "6.2")
 
 
 @dataclass(frozen=True)
