@@ -44,6 +44,12 @@ def test_its_texts_name_nobody(tmp_path):
     assert data["board"] == "a board of <host>"
 
 
+def test_what_is_no_number_is_none_in_it(tmp_path):
+    told = Verified(RAILS, Outcome(Status.HOLDS, "", {"a_w": float("nan"), "b": [float("inf"), 1.5]}))
+    made(told).write(tmp_path / "b.json")
+    assert read(tmp_path / "b.json").checks[0].outcome.evidence == {"a_w": None, "b": [None, 1.5]}
+
+
 def test_a_name_that_is_left_keeps_the_file_from_being_written(tmp_path):
     """Keys are not changed: so a word in one of them is found."""
     told = Verified(RAILS, Outcome(Status.HOLDS, "", {"annas-robot": 1}))

@@ -6,14 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import kit_board
 import pytest
 
 from edgescope.cli.main import main
 from edgescope.modes import enter
+from edgescope.wings.remote.lends import parse
 from edgescope.wings.verify_board import board_file, verb
 from edgescope.wings.verify_board.check import Check, Status
+from edgescope.wings.verify_board.checks import settings
+from edgescope.wings.verify_board.site import Here, OnBoard, Said
 
 LIVE = "live"
 """The file of the board that says in which mode it is."""
@@ -84,13 +88,18 @@ def test_killed_with_sigkill_in_a_mode_the_keeper_puts_it_back(kit, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_check_that_hangs_is_stopped_at_its_limit_and_what_it_set_is_put_back(kit, tmp_path, monkeypatch):
-    table = [check("board", "rails:board"), check("mode_killed", "settings:killed", 6.0)]
+@pytest.mark.parametrize(
+    ("limit_s", "budget_s", "status"), [(6.0, 1200.0, Status.FAILS), (60.0, 10.0, Status.NOT_RUN)]
+)
+def test_a_check_that_hangs_is_stopped_and_what_it_set_is_put_back(
+    kit, monkeypatch, limit_s, budget_s, status
+):
+    """At its own limit, and where the kit's time is up before."""
+    table = [check("board", "rails:board"), check("mode_killed", "settings:killed", limit_s)]
     monkeypatch.setattr(verb, "chosen", lambda only: table)
     slow_down(kit, "id=$2\n", 'id=$2; [ "$id" = 1 ] || sleep 60\n')
-    found = verb.verify_board()
-    hung = found.checks[1].outcome
-    assert hung.status is Status.FAILS and "did not end within 6 s" in hung.says
+    found = verb.verify_board(budget_s=budget_s)
+    assert found.checks[1].outcome.status is status and found.seconds < 30
     assert found.restored and found.left == () and (kit / LIVE).read_text().strip() == "1"
 
 
@@ -146,6 +155,36 @@ def test_over_ssh_the_board_is_verified_and_neither_it_nor_its_address_is_named(
         assert "kowalska" not in text and str(server.port) not in json.dumps(found.board)
         assert "1420000001234" not in text and "127.0.0.1" not in text
     assert until(lambda: not board.alive(), 5)
+
+
+def test_a_board_over_ssh_says_what_names_it_its_owner_and_the_way_there():
+    lines = [
+        "/etc/passwd:root:x:0:0::/root:/bin/sh",
+        "/etc/passwd:anna_k:x:1000:1000:Anna Kowalska,,,:/home/anna_k:/bin/bash",
+        "/sys/class/net/eth0/address:48:b0:2d:5e:77:1a",
+        "/home/bo bo.l 192.168.7.9 50122 10.13.37.42 22",
+    ]
+    site = object.__new__(OnBoard)
+    facts = {"files": {"proc/device-tree/serial-number": "1423919087654"}}
+    wire = SimpleNamespace(address=parse("ssh://carl@annas-robot-7:2222"))
+    site.board = SimpleNamespace(tree=SimpleNamespace(reported=facts), wire=wire)
+    site.run = lambda argv, limit_s, sent=(): Said(0, tuple(enumerate(lines)), 0.1)
+    found = site.names().words
+    told = {
+        **dict.fromkeys(("anna_k", "Anna Kowalska", "bo", "bo.l", "carl"), "user"),
+        **dict.fromkeys(("48:b0:2d:5e:77:1a", "192.168.7.9", "10.13.37.42"), "address"),
+        **{"annas-robot-7": "host", "1423919087654": "serial"},
+    }
+    assert told.items() <= found.items()
+
+
+@pytest.mark.process
+def test_a_mode_that_leaves_something_changed_does_not_hold(kit):
+    left = "sys/devices/system/cpu/cpufreq/policy0/scaling_min_freq"
+    slow_down(kit, "[ -e half ] && exit 0\n", f'echo "$id" > {left}\n')
+    found = settings.modes(Here(kit))
+    assert found.status is Status.FAILS
+    assert found.evidence["before"] != found.evidence["after"] and "15W" in found.says
 
 
 @pytest.mark.process

@@ -55,8 +55,8 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
 """What has the form of an address, a folder of a user, or an identity."""
 _QUAD = re.compile(r"(?<![\w.])(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?![\w.]|\.\d)")
 _VERSIONS_TO = 30
-"""Four numbers whose first is lower are a version (TensorRT 10.7.0.23), unless they are one of this machine's addresses
-or stand where an address stands."""
+"""Four numbers whose first is lower are a version (TensorRT 10.7.0.23), unless they
+stand where an address stands; this machine's own addresses are among the words."""
 _ADDRESSED = re.compile(r"(?:host|from|to|at|inet|//|\[|address) ?$", re.IGNORECASE)
 
 
@@ -105,7 +105,7 @@ class Names:
         """Return a text with a mark such as <host> in place of each word that names somebody."""
         for form, mark in _FORMS:
             text = form.sub(mark, text)
-        text = _QUAD.sub(lambda found: self._quad(found, text), text)
+        text = _QUAD.sub(lambda found: _quad(found, text), text)
         for word in sorted(self.words, key=len, reverse=True):
             text = _whole(word).sub(f"<{self.words[word]}>", text)
         return text
@@ -115,12 +115,11 @@ class Names:
         bare = _MARK.sub("", text)
         return sorted({kind for word, kind in self.words.items() if _whole(word).search(bare)})
 
-    def _quad(self, found: re.Match[str], text: str) -> str:
-        numbers = [int(n) for n in found.groups()]
-        known = found[0] in self.words
-        stands = bool(_ADDRESSED.search(text[: found.start()])) or text[found.end() :].startswith((":", "/"))
-        address = max(numbers) < 256 and (numbers[0] >= _VERSIONS_TO or stands)
-        return "<address>" if known or address else found[0]
+
+def _quad(found: re.Match[str], text: str) -> str:
+    numbers = [int(n) for n in found.groups()]
+    stands = bool(_ADDRESSED.search(text[: found.start()])) or text[found.end() :].startswith((":", "/"))
+    return "<address>" if max(numbers) < 256 and (numbers[0] >= _VERSIONS_TO or stands) else found[0]
 
 
 def _whole(word: str) -> re.Pattern[str]:

@@ -26,7 +26,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "--only", type=trial_flags.words, default=(), metavar="CHECK,..", help="run these checks alone"
     )
     sub.add_argument("--list", action="store_true", help="list the checks and end")
-    trial_flags.add_seconds(sub, "20min: no check begins later", 1200.0)
+    trial_flags.add_seconds(sub, "20min: what has not ended by then is stopped", 1200.0)
     trial_flags.add_json(sub)
     sub.add_argument("-v", "--verbose", action="store_true", help="also say the whole of each line")
 

@@ -171,10 +171,11 @@ class OnBoard:
         """Return the words that name the board and how it was reached; those of this machine, too."""
         patterns = " ".join(f"/{pattern}" for patterns in WHERE.values() for pattern in patterns)
         said = self.run(["sh", "-c", f"grep -aHs '' {patterns}; echo $HOME $USER $SSH_CONNECTION"], 30.0)
-        files: dict[str, str] = {}
+        files = {name: str(text) for name, text in mapping(self.board.tree.reported.get("files")).items()}
+        files |= dict.fromkeys((line.partition(":")[0].lstrip("/") for _, line in said.lines[:-1]), "")
         for _, line in said.lines[:-1]:
             name, _, text = line.partition(":")
-            files[name.lstrip("/")] = files.get(name.lstrip("/"), "") + text + "\n"
+            files[name.lstrip("/")] += text + "\n"
         home, *rest = said.lines[-1][1].split() or [""] if said.lines else [""]
         words = [("user", home.rpartition("/")[2]), *(("user", w) for w in rest[:1])]
         words += [("address", w) for w in rest if "." in w or ":" in w]

@@ -25,7 +25,7 @@ from edgescope.wings.verify_board.check import Check, Outcome, Status, chosen
 from edgescope.wings.verify_board.one import ERROR, IDENTITY
 
 BUDGET_S = 1200.0
-"""Seconds after which no further check begins; one that has begun may use its own limit."""
+"""Seconds that all checks may take: none begins later, and the one that runs then is stopped."""
 Tell = Callable[[Check, Outcome | None], None]
 
 
@@ -74,23 +74,22 @@ class _Kit:
         """Run a check if there is time for it, and put back what it left."""
         tell(check, None)
         begun = time.monotonic()
-        if begun > self.until_s:
+        limit_s = min(check.limit_s, self.until_s - begun)
+        if limit_s <= 0:
             outcome = Outcome(Status.NOT_RUN, "the time was up before it began")
         else:
-            outcome = self._run(check)
+            outcome = self._run(check, limit_s)
         tell(check, outcome)
         return Verified(check, outcome, time.monotonic() - begun)
 
-    def _run(self, check: Check) -> Outcome:
+    def _run(self, check: Check, limit_s: float) -> Outcome:
         with scratch_folder("verify") as folder:
             program = [sys.executable, "-m", f"{__package__}.one", check.name, *filter(None, [self.url])]
-            child = GuardedProcess(
-                program, Path(folder), environment(Limits(check.limit_s), folder), talks=True
-            )
+            child = GuardedProcess(program, Path(folder), environment(Limits(limit_s), folder), talks=True)
             try:
-                answer = child.pipe.receive(check.limit_s)
+                answer = child.pipe.receive(limit_s)
             except TimeoutError:
-                return self._late(check)
+                return _late(check, limit_s)
             except EOFError:
                 child.wait(1.0)
                 last = " | ".join(child.tail()[-2:])[-300:]
@@ -111,15 +110,18 @@ class _Kit:
             self.names, self.reached = Names(dict(answer["words"])), str(answer["reached"])
         return Outcome.of(answer["outcome"])
 
-    def _late(self, check: Check) -> Outcome:
-        return Outcome(Status.FAILS, f"it did not end within {check.limit_s:g} s and was stopped")
-
     def _restore(self) -> None:
         """Put back what a check that was ended has left changed."""
         behind = left_behind()
         if behind:
             journal().recover()
             self.restored += behind
+
+
+def _late(check: Check, limit_s: float) -> Outcome:
+    if limit_s < check.limit_s:
+        return Outcome(Status.NOT_RUN, f"the time was up after {limit_s:.0f} s of it, and it was stopped")
+    return Outcome(Status.FAILS, f"it did not end within {limit_s:g} s and was stopped")
 
 
 def rebuilt(name: str, parts: Sequence[str]) -> EdgescopeError:
