@@ -19,7 +19,7 @@ def root(tmp_path, monkeypatch):
     return kit_board.board(tmp_path)
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_meter_that_stands_still_under_load_does_not_hold(root):
     found = meters.energy(Here(root))
     assert found.status is Status.FAILS and "does not rise" in found.says

@@ -115,7 +115,7 @@ def test_what_does_not_fit_the_time_is_not_run_and_a_process_that_dies_does_not_
     assert died.status is Status.FAILS and died.says
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_on_a_recorded_board_what_is_recorded_is_verified_and_counts_as_a_recording(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGESCOPE_BOARD", "orin_nano")
     found = verb.verify_board(only=("rails_sum", "modes"))
