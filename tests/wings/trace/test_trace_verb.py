@@ -1,6 +1,7 @@
 """edgescope trace: files, series of files, SQL, a program that knows nothing of it, and a trial in two phases."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +32,15 @@ for _ in range(2):
     detect()
 print("its own output")
 """
+
+
+@pytest.mark.process
+def test_reading_a_file_loads_neither_what_compares_runs_nor_duckdb():
+    code = f"import sys; from edgescope.cli.main import main; main(['trace', {NSYS!r}]);"
+    code += "heavy = {'duckdb', 'pandas', 'plotly', 'edgescope.stats', 'edgescope.analysis.run.usage'};"
+    code += "print(sorted(heavy & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_file_prints_its_account(capsys):

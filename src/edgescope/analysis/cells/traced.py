@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.kernels.account import Account, account, trace_of
 from edgescope.analysis.kernels.inferences import Budget
-from edgescope.analysis.run.usage import of_gpu
 from edgescope.records import Absent, Field, Measured, Result, Trial
-from edgescope.stats.intervals import quantile_interval
 
 if TYPE_CHECKING:  # the cells of a sweep take longer to load than a trace to read
     from edgescope.analysis.cells.concurrency import Cell
@@ -77,6 +75,8 @@ class TracedCell:
 
     def _median(self, parts: Sequence[str]) -> Field:
         """Return the median over inferences of the sum of some parts, with its interval within the run."""
+        from edgescope.stats.intervals import quantile_interval
+
         if self.budget is None:
             return NO_CALLS
         own: Budget = self.budget
@@ -104,6 +104,7 @@ def _part(own: Budget, name: str) -> NDArray[np.int64]:
 def of_results(results: Iterable[Result], cells: Iterable[Cell]) -> list[TracedCell]:
     """Return the traced cells of these results, those with spans; `cells` are the clean ones."""
     from edgescope.analysis.cells.concurrency import key
+    from edgescope.analysis.run.usage import of_gpu
 
     clean = {key(c.trial): c for c in cells if c.ok}
     newest = {key(r.trial): r for r in sorted(results, key=lambda r: r.started_at)}

@@ -59,7 +59,6 @@ def run(args: argparse.Namespace) -> int:
     """Print the account; return its exit code."""
     from edgescope import report
     from edgescope.report import data, terminal
-    from edgescope.wings.trace import export
     from edgescope.wings.trace.page import document
 
     found = _traced(args)
@@ -68,9 +67,13 @@ def run(args: argparse.Namespace) -> int:
     if args.output and args.output.suffix in PAGES:
         report.save(page, args.output)
     elif args.output and traces:
+        from edgescope.wings.trace import export
+
         writer = export.write_parquet if args.output.suffix == ".parquet" else export.write_json
         writer(traces[0], args.output)
     if args.query and traces:
+        from edgescope.wings.trace import export
+
         print(export.query(traces[0], args.query))
         return _exit_code(found)
     if args.json:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from edgescope.analysis.cells.traced import LEAST, conclusive, perturbation
 from edgescope.analysis.kernels.account import Account, account
 from edgescope.analysis.kernels.inferences import Budget
-from edgescope.analysis.run.usage import of_gpu
 from edgescope.errors import Message
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trace, Trial, Trust, Verdict
 from edgescope.registry import REINSTALL, need
@@ -268,6 +267,8 @@ def clean_busy(one: Account, clean: Result, profiled: Result) -> Field:
 
 
 def _clock(result: Result) -> Field:
+    from edgescope.analysis.run.usage import of_gpu  # takes longer to load than a trace to read
+
     found = (of_gpu(result, name) for name in ("sm_clock_hz", "clock_hz"))
     return next((one for one in found if isinstance(one, Measured)), Absent("no clock was read"))
 

@@ -164,7 +164,7 @@ def _load(base: Any, events: Path, read: Reading) -> None:
           SELECT coalesce(ph, '') AS ph, coalesce(cat, '') AS cat, coalesce(name, '') AS name, pid, tid, args,
                {read.ns.format("ts")} AS start, {read.ns.format("dur")} AS length,
                CASE WHEN lower(cat) IN ({again}) THEN -2
-                    WHEN regexp_matches(lower(cat), '_(runtime|driver)$') THEN {api}
+                    WHEN suffix(lower(cat), '_runtime') OR suffix(lower(cat), '_driver') THEN {api}
                     ELSE CASE lower(cat) {whens} ELSE -1 END END AS kind
           FROM read_json(?, format='array', maximum_object_size={read.longest}, columns={{{columns}}})))""",
         [str(events)],
