@@ -46,9 +46,9 @@ from facts import publish
 from PIL import Image
 
 from edgescope.errors import EdgescopeError, UsageError
-from edgescope.tracing import read
 from edgescope.wings import datasets
 from edgescope.wings.energy import meter_log
+from edgescope.wings.trace.imported import read
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ from edgescope.runner.isolated import Isolated, ReusingRunner
 from edgescope.runner.run import ExperimentRunner
 from edgescope.store.results import Store
 from edgescope.study import grid
-from edgescope.tracing import read
 from edgescope.wings.trace import export
+from edgescope.wings.trace.imported import read
 from edgescope.wings.trace.trial import choose
 from edgescope.wings.trace.verb import Traced, growth
 

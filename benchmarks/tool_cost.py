@@ -37,11 +37,11 @@ from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.replay import materialise
 from edgescope.records import Json
 from edgescope.telemetry.sampler import Sampler
-from edgescope.tracing import read
 from edgescope.wings.jetson.device import JetsonDevice
 from edgescope.wings.monitor import frame
 from edgescope.wings.monitor.live import Monitor, Pace
 from edgescope.wings.trace.export import write_json
+from edgescope.wings.trace.imported import read
 
 RAILS_HZ, SHARE_LIMIT, TMPFS = 10.0, 0.005, "/dev/shm"
 CODECARBON = """

@@ -10,7 +10,7 @@ import pytest
 from edgescope.analysis.kernels.account import account, causes, of_trace
 from edgescope.cli.main import main
 from edgescope.records import SPAN_KINDS, Spans, Trace
-from edgescope.tracing import read
+from edgescope.wings.trace.imported import read
 
 RECORDED = Path(__file__).parents[1] / "recorded_traces"
 US = 1000

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from edgescope.cli.main import main
-from edgescope.tracing import read
+from edgescope.wings.trace.imported import read
 
 HEAD = '"ID","Kernel Name","CC","Metric Name","Metric Unit","Metric Value"'
 TIME, SHARE = "gpu__time_duration.sum", "sm__throughput.avg.pct_of_peak_sustained_elapsed"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgescope.tracing import read
+from edgescope.wings.trace.imported import read
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.tracing import read
 from edgescope.wings.openvino import backend
+from edgescope.wings.trace.imported import read
 
 
 class Request:

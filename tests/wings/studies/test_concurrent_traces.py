@@ -14,12 +14,12 @@ from edgescope.cli.main import main
 from edgescope.records import SPAN_KINDS, Absent, Measured, Queries, Spans, Window
 from edgescope.report import save
 from edgescope.store.results import Store
-from edgescope.tracing import read
 from edgescope.wings.studies.claim import Answer
 from edgescope.wings.studies.page import of
 from edgescope.wings.studies.paper import paper
 from edgescope.wings.studies.sweep import beside, kernel_level, told
 from edgescope.wings.studies.sweep_table import sweep_table
+from edgescope.wings.trace.imported import read
 from making import queries
 
 RECORDED = Path(__file__).parents[2] / "recorded_traces" / "nsys_2025_resnet50_h200.sqlite"

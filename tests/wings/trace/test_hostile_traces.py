@@ -10,8 +10,8 @@ import pytest
 
 from edgescope.analysis.kernels.account import account
 from edgescope.errors import UsageError
-from edgescope.tracing import read
 from edgescope.wings.trace import tracers
+from edgescope.wings.trace.imported import read
 from nsys_files import Export, tid
 
 RECORDED = Path(__file__).parents[2] / "recorded_traces"

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgescope import tracing as base
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_DTYPES, SPAN_KINDS, Spans, Trace
-from edgescope.tracing import (
+from edgescope.wings.trace import export as trace_export
+from edgescope.wings.trace import imported as base
+from edgescope.wings.trace.imported import (
     ImportedFile,
     Salvage,
     clean,
@@ -23,7 +24,6 @@ from edgescope.tracing import (
     kind_of_call,
     read,
 )
-from edgescope.wings.trace import export as trace_export
 from edgescope.wings.trace.importers import engines, kineto, nsys, printed
 from nsys_files import Export, tid
 

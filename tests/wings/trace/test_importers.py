@@ -13,8 +13,8 @@ from edgescope.analysis.kernels.account import account
 from edgescope.analysis.kernels.rows import Cover
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS
-from edgescope.tracing import read
 from edgescope.wings.trace import export
+from edgescope.wings.trace.imported import read
 
 RECORDED = Path(__file__).parents[2] / "recorded_traces"
 NSYS = RECORDED / "nsys_2025_resnet50_h200.sqlite"

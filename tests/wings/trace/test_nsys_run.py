@@ -13,8 +13,9 @@ from edgescope.analysis.kernels.account import account, sampled
 from edgescope.analysis.kernels.rows import Rows
 from edgescope.plots import kernels
 from edgescope.records import Absent, Channel, Readings
-from edgescope.tracing import Samples, read
+from edgescope.tracing import Samples
 from edgescope.wings.trace import nsys_run, tracers, trial
+from edgescope.wings.trace.imported import read
 from edgescope.wings.trace.page import document
 from edgescope.wings.trace.verb import Traced
 

@@ -24,9 +24,9 @@ from edgescope.runner.run import ExperimentRunner
 from edgescope.runner.setup import Setup, Stored, named, store_of
 from edgescope.stats.pairs import paired_log_ratio
 from edgescope.study import grid
-from edgescope.tracing import read
 from edgescope.wings.explain import gpu, machine, network, stages, threads
 from edgescope.wings.explain.case import FASTER, Case, settings
+from edgescope.wings.trace.lends import read
 
 FEW = 10
 """Queries of a window from which a gain is predicted: fewer do not tell how they spread."""

@@ -167,7 +167,7 @@ def _traces(folder: Path | None) -> object:
     """Return the account of each trace in a folder by the name of its file, without its endings."""
     from edgescope.analysis.kernels.account import account
     from edgescope.errors import UsageError
-    from edgescope.tracing import read
+    from edgescope.wings.trace.lends import read
 
     if folder is None:
         return {}

@@ -25,7 +25,7 @@ import numpy as np
 from edgescope.process import Launch
 from edgescope.records import SPAN_DTYPES, SPAN_KINDS, Spans
 from edgescope.registry import need
-from edgescope.tracing import clean, kind_of_call
+from edgescope.wings.trace.imported import clean, kind_of_call
 
 FILE, NAMES = "cupti.npz", "cupti-names.txt"
 #: A buffer that fills up within the window is converted then, and the conversion holds the interpreter's lock: with

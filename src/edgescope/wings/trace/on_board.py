@@ -16,9 +16,9 @@ from edgescope.bench import SAMPLER_HZ
 from edgescope.errors import DeviceError, Message, UsageError
 from edgescope.process import scratch_folder
 from edgescope.records import Json, Trace
-from edgescope.tracing import read
 from edgescope.wings.remote.lends import Board, Line, Lines, opened, parse
 from edgescope.wings.trace import nsys_run
+from edgescope.wings.trace.imported import read
 from edgescope.wings.trace.program import FOLDER, INJECT, SECONDS, collected
 
 #: Runs in the agent's folder; the program runs in the user's home, as it would over ssh.

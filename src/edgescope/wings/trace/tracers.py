@@ -27,8 +27,8 @@ from edgescope.backends.base import PROFILE
 from edgescope.errors import Message, UnsupportedError
 from edgescope.process import Launch
 from edgescope.records import CLOCK_MARK, Readings, Spans, Trace
-from edgescope.tracing import read
 from edgescope.wings.trace import nsys_run
+from edgescope.wings.trace.imported import read
 from edgescope.wings.trace.importers import kineto, nsys
 
 TORCH_FILE = "kineto.json"

@@ -20,8 +20,8 @@ from edgescope.analysis.kernels.inferences import Budget
 from edgescope.errors import Message
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trace, Trial, Trust, Verdict
 from edgescope.registry import REINSTALL, need
-from edgescope.tracing import read
 from edgescope.units import lasting
+from edgescope.wings.trace.imported import read
 
 if TYPE_CHECKING:  # what measures takes longer to load than a trace to read
     from edgescope.runner.setup import Setup, Stored

@@ -1,1 +1,1 @@
-"""Files of other profilers, read into one table of spans: a file a format; edgescope.tracing says what each gives."""
+"""Files of other profilers, read into one table of spans: a file a format; imported.py says what each gives."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from edgescope.foreign import TRTEXEC_COLUMNS
 from edgescope.records import SPAN_KINDS, Json, Trace
-from edgescope.tracing import (
+from edgescope.wings.trace.imported import (
     ImportedFile,
     Importer,
     Salvage,

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.records import SPAN_DTYPES, SPAN_KINDS, Trace
-from edgescope.tracing import (
+from edgescope.wings.trace.imported import (
     ImportedFile,
     Importer,
     Salvage,

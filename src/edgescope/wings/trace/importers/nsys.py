@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.records import SPAN_KINDS, Channel, Readings, Trace
-from edgescope.tracing import (
+from edgescope.wings.trace.imported import (
     ImportedFile,
     Importer,
     Table,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from edgescope.errors import UsageError
 from edgescope.records import SPAN_KINDS, Channel, Readings, Trace
-from edgescope.tracing import (
+from edgescope.wings.trace.imported import (
     ImportedFile,
     Importer,
     Table,
