@@ -24,7 +24,7 @@ COUNTS_UP = {
         "wings.studies.video_ladder.climb.Rung",
         "wings.studies.sweep_plot.Panel",
     ),
-    *("wings.remote.board.Line", "stats.sequential.StopRule", "tracing.__init__.ImportedFile"),
+    *("wings.remote.board.Line", "stats.sequential.StopRule", "wings.trace.imported.ImportedFile"),
     *(
         "wings.video.flow.Counts",
         "frames.Frame",
