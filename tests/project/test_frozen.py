@@ -8,6 +8,7 @@ import edgescope
 ROOT = Path(edgescope.__file__).parent
 PACKAGES = sorted({path.relative_to(ROOT).parts[0].removesuffix(".py") for path in ROOT.rglob("*.py")})
 COUNTS_UP = {
+    "bench.cache_misses.CacheMisses",
     *(
         "wings.anomaly.preparation.Read",
         "wings.anomaly.extract._Job",

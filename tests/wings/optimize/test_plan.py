@@ -18,6 +18,8 @@ from edgescope.records import Absent, Measured, Status, Trust
 from edgescope.store.results import Store
 from edgescope.wings.optimize import board_script, plan, returned
 
+pytestmark = pytest.mark.process
+
 TIMES = json.loads((Path(__file__).parents[2] / "recorded_traces/trtexec_times_resnet18.json").read_text())
 #: How much shorter each candidate's times are than the recorded ones, and how rounds differ.
 FASTER = {"fp32": 1.0, "fp16": 2.0, "int8": 3.0}
@@ -354,7 +356,7 @@ def test_typed_it_ends_in_the_card_and_the_saved_pick(made, back, tmp_path, caps
         "optimize",
         "--for",
         "orin_nano",
-        "--results",
+        "--measured",
         str(archive),
         "--save",
         str(tmp_path / "pick"),

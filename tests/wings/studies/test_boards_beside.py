@@ -20,6 +20,8 @@ from edgescope.wings.studies.boards import Board
 from edgescope.wings.studies.claim import Answer
 from edgescope.wings.studies.paper import papers
 
+pytestmark = pytest.mark.process
+
 PAPER = papers()["anomaly"]
 FPS = {"torch_eager": 10.0, "torch_compile": 14.0, "onnxruntime": 20.0, "tensorrt": 40.0}
 BOARDS = {"orin_nano": (1.2, 9.0), "agx_xavier": (1.0, 20.0), "nano": (1 / 30, 6.0)}

@@ -133,6 +133,7 @@ def test_power_modes_join_the_grid_and_belong_to_the_study(world):
     assert len(added) == 2 * 3 * 3 and all(grid.wanted(t) for t in added)
 
 
+@pytest.mark.process
 def test_the_fastest_mode_is_held_against_the_one_of_least_energy(world):
     nano = described("nano")
     found = modes_of(in_modes(nano))
@@ -146,6 +147,7 @@ def test_the_fastest_mode_is_held_against_the_one_of_least_energy(world):
     assert modes_of(r for r in in_modes(nano) if r.trial.mode == "15W").answer is Answer.UNKNOWN
 
 
+@pytest.mark.process
 def test_boards_are_held_against_each_other_by_the_energy_of_an_epoch(world):
     boards = [described(name) for name in ("xavier_nx", "agx_xavier", "nano")]
     speeds = [(1.0, 1.0), (2.0, 3.0), (0.3, 0.6)]

@@ -168,6 +168,7 @@ def test_kernels_are_called_by_their_names_and_not_by_symbols():
     assert cupti.demangled("_Znonsense") == "_Znonsense" and cupti.demangled("gemm") == "gemm"
 
 
+@pytest.mark.process
 def test_nsys_starts_the_process(tmp_path, monkeypatch):
     monkeypatch.setattr("edgescope.wings.trace.nsys_run.shutil.which", lambda name: f"/opt/{name}")
     prefix = NsysTracer().launch(tmp_path).prefix

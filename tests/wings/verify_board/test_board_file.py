@@ -112,4 +112,4 @@ def test_checks_are_run_in_the_order_of_the_table_and_a_name_that_is_none_is_ref
     assert [check.name for check in chosen((names[3], names[1]))] == [names[1], names[3]]
     with pytest.raises(UsageError) as caught:
         chosen(("rials",))
-    assert caught.value.code == "E-BOARD-1" and caught.value.fix == "--only rails"
+    assert caught.value.code == "E-BOARD-1" and caught.value.fix == "--checks rails"

@@ -10,6 +10,8 @@ from edgescope.wings.verify_board.check import Status
 from edgescope.wings.verify_board.checks import meters
 from edgescope.wings.verify_board.site import Here
 
+pytestmark = pytest.mark.process
+
 CHIP = "sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon1"
 
 

@@ -38,7 +38,7 @@ def check(name, target, limit_s=20.0, **given):
 
 
 def command(folder, only):
-    return [sys.executable, "-m", "edgescope", "verify-board", "-o", str(folder / "b.json"), "--only", only]
+    return [sys.executable, "-m", "edgescope", "verify-board", "-o", str(folder / "b.json"), "--checks", only]
 
 
 def slow_down(root, line, by):
@@ -59,7 +59,7 @@ def until(condition, seconds=20.0):
 def test_the_kit_verifies_a_board_puts_its_modes_back_and_names_nobody(kit, tmp_path, capsys):
     output = tmp_path / "b.json"
     only = "rails_sum,modes,mode_killed,agent"
-    code = main(["verify-board", "-o", str(output), "--only", only])
+    code = main(["verify-board", "-o", str(output), "--checks", only])
     found = board_file.read(output)
     assert {v.check.name: v.outcome.status for v in found.checks} == {
         name: Status.HOLDS for name in ("board", "rails_sum", "agent", "modes", "mode_killed")
@@ -145,7 +145,7 @@ def test_over_ssh_the_board_is_verified_and_neither_it_nor_its_address_is_named(
         monkeypatch.setenv(address.SSH, server.client())
         url = f"ssh://kowalska@127.0.0.1:{server.port}?python={sys.executable}"
         output = tmp_path / "b.json"
-        code = main(["verify-board", "--on", url, "-o", str(output), "--only", "rails,agent,modes"])
+        code = main(["verify-board", "--on", url, "-o", str(output), "--checks", "rails,agent,modes"])
         found = board_file.read(output)
         by = {v.check.name: v.outcome for v in found.checks}
         assert code == 0 and found.reached == "ssh"

@@ -10,6 +10,8 @@ from edgescope.wings.verify_board.check import Status
 from edgescope.wings.verify_board.checks import video
 from edgescope.wings.verify_board.site import Here
 
+pytestmark = pytest.mark.process
+
 pytest.importorskip("av", reason="PyAV is not installed")
 LAUNCH = """#!/bin/sh
 echo "$*" >> {calls}

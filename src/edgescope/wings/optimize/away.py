@@ -27,7 +27,7 @@ def run(args: argparse.Namespace, shown: Callable[[argparse.Namespace, Optimized
             effect="Nothing was made",
             fix=f"edgescope optimize MODEL --on {shlex.quote(args.on[0])}",
         )
-    if args.results:
+    if args.measured:
         return shown(args, _returned(args))
     if args.model is None:
         raise UsageError(
@@ -59,7 +59,7 @@ def _returned(args: argparse.Namespace) -> Optimized:
         ready(Path(args.save))
     typed = args.constraint or args.objective != "latency"
     found: Optimized = returned(
-        args.results,
+        args.measured,
         args.model,
         board=args.plan_for,
         objective=args.objective if typed else "",
@@ -96,7 +96,7 @@ def _print(args: argparse.Namespace, found: Planned) -> None:
         Code(f"scp -r {folder} USER@BOARD:"),
         Code(f"ssh USER@BOARD sh {name}/run.sh"),
         Code(f"scp USER@BOARD:{name}/results.tgz ."),
-        Code(f"edgescope optimize --for {found.key} --results results.tgz"),
+        Code(f"edgescope optimize --for {found.key} --measured results.tgz"),
         Text("or, where ssh reaches it, in one step and with its sensors:", "dim"),
         Code(f"edgescope optimize {shlex.quote(args.model)} --on ssh://USER@BOARD"),
     ]

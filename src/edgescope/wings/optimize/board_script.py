@@ -33,7 +33,7 @@ LOG, CODE, BEFORE, AFTER, BEGAN = "log", "code", "mode_before", "mode_after", "b
 HEAD = """#!/bin/sh
 # {title}
 # On the board:  sh run.sh      (about {minutes} min; TRTEXEC=/path/to/trtexec if it is not where JetPack puts it)
-# Then bring results.tgz back:  edgescope optimize --for {board} --results results.tgz
+# Then bring results.tgz back:  edgescope optimize --for {board} --measured results.tgz
 set -u
 cd "$(dirname "$0")" || exit 1
 trtexec="${{TRTEXEC:-$(command -v trtexec || echo /usr/src/tensorrt/bin/trtexec)}}"

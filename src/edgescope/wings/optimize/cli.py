@@ -9,7 +9,7 @@ a run is interrupted, the same command continues it.
   edgescope optimize efficientnet_lite0
   edgescope optimize efficientnet_lite0 --objective throughput --constraint "p99<=33ms" --save deployed
   edgescope optimize efficientnet_lite0 --for orin_nano --jetpack 6.2.1
-  edgescope optimize --for orin_nano --results results.tgz --save deployed
+  edgescope optimize --for orin_nano --measured results.tgz --save deployed
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ INTERRUPTED = "Finished trials are stored; the same command goes on with the oth
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("model", nargs="?", help=f"{trial_flags.MODEL}; not needed with --results")
+    sub.add_argument("model", nargs="?", help=f"{trial_flags.MODEL}; not needed with --measured")
     add(sub)
     group = sub.add_argument_group("a board that is not here")
     text = "make a folder to take to a board (nano, orin_nano, agx_orin ...) instead of measuring here"
@@ -41,7 +41,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     text = "the JetPack that is on it (the newest of the board)"
     group.add_argument("--jetpack", default="", metavar="VERSION", help=text)
     text = "rank what the folder's run.sh packed on the board"
-    group.add_argument("--results", default=None, metavar="FILE", help=text)
+    group.add_argument("--measured", default=None, metavar="FILE", help=text)
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -76,13 +76,13 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.wings.optimize.verb import optimize
 
     wanted(args.objective, args.constraint)  # before minutes are spent
-    if getattr(args, "plan_for", "") or getattr(args, "results", None):
+    if getattr(args, "plan_for", "") or getattr(args, "measured", None):
         from edgescope.wings.optimize import away
 
         return away.run(args, _shown)
     if args.model is None:
         raise UsageError(
-            "E-ARGS-1", "optimize needs a MODEL", fix="edgescope optimize MODEL, or --results FILE"
+            "E-ARGS-1", "optimize needs a MODEL", fix="edgescope optimize MODEL, or --measured FILE"
         )
     context.use_board(trial_flags.board(args))
     setup = context.setup(args)

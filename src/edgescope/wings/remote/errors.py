@@ -262,12 +262,11 @@ def wrong_backend(backend: str) -> UsageError:
 
 def wrong_workload(trial: Trial) -> UsageError:
     """Return the error for a kind of work that no program does on a board."""
-    train = trial.workload == "training"
     return UsageError(
         "E-ON-10",
         f"{trial.backend} does no {trial.workload} on a board",
         effect="Nothing was measured",
-        fix="--backend torch_eager" if train else "edgescope on the board itself, or --workload inference",
+        fix="--workload inference, or training with --backend torch_eager; else edgescope on the board itself",
     )
 
 

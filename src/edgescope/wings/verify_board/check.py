@@ -120,6 +120,6 @@ def chosen(only: Sequence[str]) -> list[Check]:
                 "E-BOARD-1",
                 f"no check is called {name!r}",
                 evidence=f"known: {', '.join(known)}",
-                fix=f"--only {close}" if close else "edgescope verify-board --list",
+                fix=f"--checks {close}" if close else "edgescope verify-board --list",
             )
     return [check for name, check in known.items() if not only or name in only]
