@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from board_machines import described, ran, saved
+from edgescope.analysis.cells import machines
 from edgescope.cli.main import main
 from edgescope.errors import Message, UsageError
-from edgescope.records import Absent, Machine, Measured, Status
+from edgescope.records import Absent, Machine, Measured, Status, Trial
 from edgescope.report import data, html, terminal
 from edgescope.store.results import Store
 from edgescope.store.several import Stores
@@ -232,3 +233,12 @@ def test_boards_on_which_nothing_ran_say_why(machines):
     ]
     text = printed(beside.beside(PAPER, lost, {}, device="cuda"))
     assert "Nothing measured" in text and "Nano: E-TORCH-9: torch is too old." in text and "runs)" in text
+
+
+def test_a_recording_is_no_board_whose_times_stand_beside_anothers():
+    board, other = Machine({"cpu": {"model": "a"}}, {}), Machine({"cpu": {"model": "b"}}, {})
+    played = Machine({"recording": "abc"}, {"replayed": {"board": "Jetson Nano", "made": "constructed"}})
+    trial = Trial(model="null", backend="null")
+    results = [ran(where, trial, 10.0) for where in (board, played, other)]
+    assert [[r.machine.id for r in group] for group in machines.each(results)] == [[board.id], [other.id]]
+    assert machines.each([results[1]]) == [[results[1]]]

@@ -174,12 +174,17 @@ def one(results: Iterable[Result]) -> list[Result]:
 
 
 def each(results: Iterable[Result]) -> list[list[Result]]:
-    """Return the results of each machine, in the order of first appearance; one of no known machine is left out if
-    there are several.
+    """Return the results of each machine, in the order of first appearance.
+
+    Of several machines, one that is not known is left out, and so is a recording: its times are those of the machine
+    that replayed it, not of a board.
     """
     every = list(results)
-    ids = dict.fromkeys(r.machine.id for r in every if known(r))
-    return [[r for r in every if r.machine.id == id_] for id_ in ids] if len(ids) > 1 else [every]
+    known_ones = [r for r in every if known(r) and REPLAYED not in r.machine.state]
+    ids = dict.fromkeys(r.machine.id for r in known_ones)
+    if len({r.machine.id for r in every}) < 2 or not ids:
+        return [every]
+    return [[r for r in known_ones if r.machine.id == id_] for id_ in ids]
 
 
 def _listed(machines: Mapping[str, Machine], counts: Mapping[str, int] | None = None) -> str:
