@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from board_machines import described, ran, saved
-from edgescope.analysis.cells import machines
+from edgescope.analysis.cells.machines import each
 from edgescope.cli.main import main
 from edgescope.errors import Message, UsageError
 from edgescope.records import Absent, Machine, Measured, Status, Trial
@@ -240,5 +240,5 @@ def test_a_recording_is_no_board_whose_times_stand_beside_anothers():
     played = Machine({"recording": "abc"}, {"replayed": {"board": "Jetson Nano", "made": "constructed"}})
     trial = Trial(model="null", backend="null")
     results = [ran(where, trial, 10.0) for where in (board, played, other)]
-    assert [[r.machine.id for r in group] for group in machines.each(results)] == [[board.id], [other.id]]
-    assert machines.each([results[1]]) == [[results[1]]]
+    assert [[r.machine.id for r in group] for group in each(results)] == [[board.id], [other.id]]
+    assert each([results[1]]) == [[results[1]]]
