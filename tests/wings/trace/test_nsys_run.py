@@ -20,7 +20,12 @@ from edgescope.wings.trace.page import document
 from edgescope.wings.trace.verb import Traced
 
 RECORDED = Path(__file__).parents[2] / "recorded_traces" / "nsys_2025_resnet50_h200.sqlite"
-LIST = "Possible values are:\\n\\t0: Orin\\n\\tall: Select all supported GPUs\\n\\tnone: Disable [Default]"
+#: The form of the user guide's own list: a GPU that can be sampled, words for several, one that cannot.
+LIST = (
+    "Possible --gpu-metrics-devices values are:\\n\\t1: GPU PCI[0000:65:00.0]\\n\\tall: Select all supported GPUs\\n"
+    "\\tcuda-visible: Select GPUs that match CUDA_VISIBLE_DEVICES\\n\\tnone: Disable GPU Metrics [Default]\\n\\n"
+    "Some GPUs are not supported:\\n\\t0: GPU PCI[0000:17:00.0]"
+)
 REFUSED = "Insufficient privilege, see https://developer.nvidia.com/ERR_NVGPUCTRPERM"
 HELP = "--cpuctxsw= --run-as= "
 

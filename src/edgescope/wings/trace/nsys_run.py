@@ -5,6 +5,9 @@ whether it may depends on the driver: on a Jetson, and with RmProfilingAdminOnly
 device, nsys lists what it can sample and says what stands against it, so nothing is assumed. With a line in sudoers
 it samples as root, and the program that it starts still runs as its user (--run-as). Scheduling needs what
 `nsys status --environment` checks; asked for without that, nsys 2025.3 hung at the end.
+
+What both answers look like: the lists of the user guide of Nsight Systems 2025 (GPU Metrics, docs.nvidia.com), and
+public outputs of `nsys status --environment` of 2024 to 2026. No nsys has been asked by this code yet.
 """
 
 from __future__ import annotations
