@@ -43,6 +43,11 @@ def test_what_lies_between_two_looks_is_counted(faults):
             os.fstat(file)
 
 
+def test_a_count_is_told_by_the_second():
+    counted = CacheMisses(FAULTS, counts={"faults": 600.0})
+    assert counted.metrics(2.0) == {"faults": Measured(300.0, "1/s")}
+
+
 def test_threads_that_run_already_and_those_to_come_are_counted():
     begin, end = threading.Event(), threading.Event()
 

@@ -78,6 +78,18 @@ def test_several_count_while_all_of_them_measure():
     assert "W-WORKER-1" in {warning.code for warning in run.warnings}
 
 
+def test_the_windows_that_programs_state_bound_the_common_time():
+    of, stated = result(), program((0, 10, 50, 5), (0, 10, 50, 5))
+    first, second = stated.drive()
+    runs = [
+        replace(first, window=replace(first.window, start_ns=105 * MS)),
+        replace(second, window=replace(second.window, stop_ns=395 * MS)),
+    ]
+    stated.drive, stated.verify = lambda: runs, lambda driven, machine: True
+    run = OwnLoop(stated).measure(replace(of, trial=replace(of.trial, processes=2)), Watch({}, 0))
+    assert (run.window.start_ns, run.window.stop_ns) == (105 * MS, 395 * MS)
+
+
 def test_programs_that_never_measured_at_one_moment_give_no_number():
     with pytest.raises(DeviceError) as told:
         measured((0, 10, 10, 0), (200, 10, 10, 0))
