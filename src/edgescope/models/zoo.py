@@ -6,6 +6,8 @@
     timm:name, torchvision:name   a network of that package, untrained; with @weights the user's
     model.onnx                    any ONNX file
     model.tflite                  any LiteRT file
+    model.gguf, llm:name          a language model: any GGUF file, or one that edgescope has or makes
+    http://127.0.0.1:8080/v1      a server with OpenAI's interface
     model.pt2, model.pt           an ExportedProgram or TorchScript, told apart by content
     package.module:callable       a factory that returns (nn.Module, example inputs); also with @weights
     live:name#0123456789ab        a network that was given in Python (edgescope.live)
@@ -49,6 +51,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 FILES = {
     ".onnx": "onnx",
     ".tflite": "tflite",
+    ".gguf": "gguf",
     ".pt2": "torch",
     ".pt": "torch",
     ".pth": "torch",
@@ -57,6 +60,8 @@ FILES = {
 }
 """Ending of a file -> the kind of model in it."""
 LIBRARIES = ("timm", "torchvision")
+PREFIXES = {"live": "network", "llm": "gguf", "http": "endpoint", "https": "endpoint"}
+"""What a name may begin with, before a colon, and so the kind of model -> what an engine must read to run it."""
 KINDS = {"clips": "clips", "file": "faces", "anomaly": "anomaly"}
 """What a definition in zoo.toml starts with -> the kind of model, where it is no image network in PyTorch."""
 
@@ -127,11 +132,13 @@ def bare(name: str) -> str:
 
 
 def kind(name: str) -> str:
-    """Return what an engine must read to run a model: onnx, tflite, or network."""
+    """Return what an engine must read to run a model: onnx, tflite, gguf, endpoint, or network."""
     plain = name.partition("#")[0]
+    if (prefix := plain.partition(":")[0]) in PREFIXES:
+        return PREFIXES[prefix]
     weights = table().get(plain.partition("@")[0], {}).get("pretrained", {})
     suffix = str(weights.get("file", "") if _of_file_alone(plain) else plain).lower().rpartition(".")[2]
-    return suffix if suffix in ("onnx", "tflite") else "network"
+    return suffix if suffix in ("onnx", "tflite", "gguf") else "network"
 
 
 def _of_file_alone(name: str) -> bool:
@@ -211,7 +218,7 @@ def _family(name: str) -> str:
     kind = base.partition(":")[0]
     if kind in LIBRARIES and ":" in base:
         return "zoo"
-    if kind == "live" or kind in MODELS.plugins:
+    if kind in PREFIXES or kind in MODELS.plugins:
         return kind
     if ":" in name:
         return "callable"
@@ -242,7 +249,7 @@ def _content(name: str) -> str:
     family, (base, _, weights) = _family(name), name.partition("@")
     if family == "onnx":
         return onnx_digest(Path(name))
-    if family in ("tflite", "torch"):
+    if family in ("tflite", "torch", "gguf"):
         return file_digest(Path(name))
     if family not in ("zoo", "detectors", "clips", "anomaly", "callable"):
         return ""

@@ -105,7 +105,9 @@ SHARING = re.compile(r"time_slicing|pinned|mps(=(100|[1-9]\d?)(\.\d+)?)?")
 
 
 #: Ending of a model's file -> the engine that it is measured in unless one is named.
-OF_FILE = {".onnx": "onnxruntime", ".tflite": "litert"}
+OF_FILE = {".onnx": "onnxruntime", ".tflite": "litert", ".gguf": "openvino_genai"}
+#: Beginning of a model's name, before a colon -> likewise.
+OF_PREFIX = {"llm": "openvino_genai", "http": "openai", "https": "openai"}
 
 #: Fields that are tables of options: of the backend, of the workload, of the scenario.
 TABLES = ("options", "workload_options", "scenario_options")
@@ -349,7 +351,8 @@ _FLOATS = tuple(name for name, kinds in _KINDS.items() if float in kinds)
 def usual_backend(model: str) -> str:
     """Return the engine that a model is measured in unless one is named: that of its fp32 reference."""
     plain = model.partition("#")[0].lower()
-    return next((engine for ending, engine in OF_FILE.items() if plain.endswith(ending)), "torch_eager")
+    of_prefix = OF_PREFIX.get(plain.partition(":")[0], "torch_eager")
+    return next((engine for ending, engine in OF_FILE.items() if plain.endswith(ending)), of_prefix)
 
 
 def colocated_with(colocated: str, change: Callable[[str], str]) -> str:

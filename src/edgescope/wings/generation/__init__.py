@@ -1,0 +1,1 @@
+"""Text generation: prompts in, tokens out, each token with its time."""

@@ -1,0 +1,40 @@
+"""The engines of generation: the facts that need none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from edgescope.backends.base import About
+
+
+class AboutGenAi(About):
+    """openvino_genai."""
+
+    PRECISIONS: ClassVar[Mapping[str, Sequence[str]]] = {
+        "cpu": ("as_is", "fp32", "bf16"),
+        "intel_gpu": ("as_is", "fp16"),
+        "intel_npu": ("as_is", "fp16"),
+    }
+    READS: ClassVar[frozenset[str]] = frozenset({"gguf"})
+    PACKAGES: ClassVar[Sequence[str]] = ("openvino-genai", "openvino", "openvino-tokenizers")
+
+
+class AboutDecoder(About):
+    """torch_decoder."""
+
+    PRECISIONS: ClassVar[Mapping[str, Sequence[str]]] = {
+        "cpu": ("fp32", "bf16"),
+        "cuda": ("fp32", "tf32", "bf16", "fp16"),
+    }
+    READS: ClassVar[frozenset[str]] = frozenset({"gguf"})
+    BUILDS: ClassVar[bool] = False
+    COMPILES: ClassVar[bool] = False
+    PACKAGES: ClassVar[Sequence[str]] = ("torch", "gguf")
+
+
+class AboutOpenAi(About):
+    """openai: a server, which alone knows its precision and its device."""
+
+    READS: ClassVar[frozenset[str]] = frozenset({"endpoint"})
+    BUILDS: ClassVar[bool] = False
