@@ -261,6 +261,26 @@ def test_an_agent_that_falls_silent_is_given_up(tmp_path):
 
 
 @pytest.mark.process
+def test_an_agent_hears_its_host_while_rows_come_and_while_it_computes(behind, tmp_path, monkeypatch):
+    """A program under the sampler may run for longer than the host may be silent, and so may the host's own work."""
+    one, impatient = behind(), tmp_path / "agent.py"
+    *words, agent = one.argv
+    text, changes = (
+        Path(agent).read_text(),
+        {"SILENT_IDLE_S = 60.0,": "SILENT_IDLE_S = 0.7,", "sent_s > 1.0": "True"},
+    )
+    for old, new in changes.items():  # it gives up sooner, and sends every row at once
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    impatient.write_text(text)
+    monkeypatch.setattr(files, "BEAT_S", 0.1)
+    with opened(HERE, [*words, str(impatient)]) as board, board.sampling(20.0) as rows:
+        ran = board.run(["/bin/sleep", "2.2"], timeout_s=30)
+        time.sleep(2.2)
+    assert (ran.code, rows.cost()["alive"]) == (0, True)
+
+
+@pytest.mark.process
 def test_an_agent_that_goes_away_in_mid_conversation(behind):
     one = behind()
     with (

@@ -929,8 +929,8 @@ class Agent:
             with self.lock:
                 self.sink.write(line)
                 self.sink.flush()
-        except (OSError, ValueError):
-            self.leave(1)
+        except (OSError, ValueError) as error:
+            self.leave(1, f"the host cannot be written to: {error}")
 
     def serve(self) -> None:
         """Answer until stdin closes or the host says bye."""
@@ -1228,11 +1228,16 @@ class Agent:
         while True:
             time.sleep(1.0)
             busy = bool(self.folders) or self.sampler is not None
-            if time.monotonic() - self.heard_s > (SILENT_BUSY_S if busy else SILENT_IDLE_S):
-                self.leave(1)
+            limit_s = SILENT_BUSY_S if busy else SILENT_IDLE_S
+            if time.monotonic() - self.heard_s > limit_s:
+                self.leave(1, f"nothing came from the host for {limit_s:.0f} s")
 
-    def leave(self, code: int) -> None:
-        """Kill what was started, remove what was written, and end at once."""
+    def leave(self, code: int, why: str = "") -> None:
+        """Say why, kill what was started, remove what was written, and end at once."""
+        if why:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(f"edgescope's agent ends: {why}\n")
+                sys.stderr.flush()
         self.over = True
         with self.starting:  # a program that is being started must not be missed
             processes = [run.process for run in self.runs]
@@ -1265,12 +1270,14 @@ def main(argv: List[str]) -> None:
     root = os.environ.get("EDGESCOPE_ROOT", "/")
     agent = Agent(sys.stdin.buffer, sys.stdout.buffer, root, os.path.join(base, "edgescope-agent"))
     threading.Thread(target=agent.watch, daemon=True).start()
-    code = 1
+    code, why = 1, ""
     try:
         agent.serve()
         code = 0
+    except BaseException as error:
+        why = f"{type(error).__name__} {error}"
     finally:
-        agent.leave(code)
+        agent.leave(code, why)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ from edgescope.wings.remote.address import Address
 PROTOCOL = 2
 #: Seconds for ssh to connect and the agent to start (python3 from a cold SD card), and for a plain answer.
 HELLO_S, ANSWER_S = 60.0, 60.0
-#: Seconds between two keep-alives while the host waits for an answer.
+#: Seconds between two keep-alives.
 BEAT_S = 5.0
 STRAY = 200
 """At most so many lines of a login shell are skipped before the hello."""
@@ -53,7 +54,7 @@ class Wire:
         self.argv = list(argv or address.argv())
         self.events: dict[str, Event] = {}
         self.hello: Mapping[str, Json] = {}
-        self._next = 1
+        self._next, self._writing, self._over = 1, threading.Lock(), threading.Event()
 
     def __enter__(self) -> Wire:
         try:
@@ -65,6 +66,7 @@ class Wire:
         except BaseException:
             self.close()
             raise
+        threading.Thread(target=self._beat, daemon=True).start()
         return self
 
     def __exit__(
@@ -77,7 +79,21 @@ class Wire:
 
     def close(self) -> None:
         """Close the agent's stdin, which ends it; wait a little for ssh, then kill it."""
+        self._over.set()
+        held = self._writing.acquire(timeout=BEAT_S)  # a pipe is closed under a write only if nobody reads it
         self._process.end(5.0)
+        if held:
+            self._writing.release()
+
+    def _beat(self) -> None:
+        """Send keep-alives until the conversation is over; whoever talks notices that it has broken."""
+        with contextlib.suppress(OSError, ValueError):
+            while not self._over.wait(BEAT_S):
+                self._write(b'{"id":0,"verb":"ping"}\n')
+
+    def _write(self, data: bytes) -> None:
+        with self._writing:
+            self._process.pipe.write(data)
 
     def _begin(self) -> None:
         if not self.address.agent:
@@ -151,14 +167,15 @@ class Wire:
 
     def _send(self, data: bytes, doing: str, *, greeted: bool = True) -> None:
         try:
-            self._process.pipe.write(data)
+            self._write(data)
         except (BrokenPipeError, ValueError) as error:
             raise self._ended(doing, greeted=greeted) from error
 
     def _line(self, deadline: float, doing: str, *, greeted: bool = True) -> bytes:
-        """Return the next line without its newline; send keep-alives while waiting."""
+        """Return the next line without its newline; tell whoever wants to know that it is waiting."""
         started = time.monotonic()
         while True:
+            self.events.get("waiting", _nothing)({})
             try:
                 return self._process.pipe.line(min(BEAT_S, deadline - time.monotonic()))
             except EOFError:
@@ -168,9 +185,6 @@ class Wire:
             except TimeoutError:
                 if (now := time.monotonic()) >= deadline:
                     raise errors.silent(self.address, doing, now - started) from None
-            if greeted:
-                self._send(b'{"id":0,"verb":"ping"}\n', doing)
-                self.events.get("waiting", _nothing)({})
 
     def _ended(self, doing: str, *, greeted: bool) -> EdgescopeError:
         """Return the error for a conversation that the other side ended, from ssh's exit code and stderr."""

@@ -297,14 +297,16 @@ def test_an_agent_whose_host_falls_silent_ends_what_it_started(tmp_path, monkeyp
     monkeypatch.setattr(edgescope_agent, "SILENT_BUSY_S", 5.0)
     one = edgescope_agent.Agent(None, None, "/", str(tmp_path))
     left = []
-    monkeypatch.setattr(one, "leave", lambda code: left.append(code) or (_ for _ in ()).throw(SystemExit))
+    monkeypatch.setattr(
+        one, "leave", lambda code, why: left.append((code, why)) or (_ for _ in ()).throw(SystemExit)
+    )
     monkeypatch.setattr(edgescope_agent.time, "sleep", lambda s: None)
     one.folders, one.heard_s = ["a run"], time.monotonic() - 4
     ticks = iter([one.heard_s + 4.9, one.heard_s + 5.1])
     monkeypatch.setattr(edgescope_agent.time, "monotonic", lambda: next(ticks))
     with pytest.raises(SystemExit):
         one.watch()
-    assert left == [1]
+    assert left == [(1, "nothing came from the host for 5 s")]
     assert next(ticks, None) is None
 
 
