@@ -193,6 +193,9 @@ PLACES = Family(
         "cuda": Entry("edgescope.records.trial:CUDA", summary="an NVIDIA GPU, a Jetson's too"),
         "intel_gpu": Entry("edgescope.records.trial:INTEL_GPU", summary="an Intel GPU, through OpenVINO"),
         "intel_npu": Entry("edgescope.records.trial:INTEL_NPU", summary="an Intel NPU, through OpenVINO"),
+        "server": Entry(
+            "edgescope.wings.generation.about:SERVER", summary="wherever a server of models computes"
+        ),
     },
     check=_placed,
 )
@@ -308,6 +311,12 @@ BACKENDS = Family(
             "pip install 'edgescope[litert]'",
             "LiteRT (TensorFlow Lite) with XNNPACK",
             about="edgescope.wings.litert:AboutLiteRt",
+        ),
+        "openai": Entry(
+            "edgescope.wings.generation.openai:OpenAi",
+            summary="any server with OpenAI's interface, by its URL",
+            devices=("server", *EITHER),
+            about="edgescope.wings.generation.about:AboutOpenAi",
         ),
     },
     check=lambda found: found.about and need(found.about, found.about, found.fix),
@@ -491,6 +500,11 @@ MODELS = Family(
             "edgescope.models.user.networks:Live",
             summary="a network given in Python: edgescope.live(network, example_inputs)",
         ),
+        "http": Entry(
+            "edgescope.wings.generation.endpoint:Endpoint",
+            summary=(url := "an OpenAI-compatible server's URL"),
+        ),
+        "https": Entry("edgescope.wings.generation.endpoint:Endpoint", summary=url),
         "null": Entry("edgescope.models.synthetic:NullModel", summary="nothing, for measuring the harness"),
     },
 )

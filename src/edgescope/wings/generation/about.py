@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from edgescope.backends.base import About
+from edgescope.records import Place
 
 
 class AboutGenAi(About):
@@ -33,8 +34,13 @@ class AboutDecoder(About):
     PACKAGES: ClassVar[Sequence[str]] = ("torch", "gguf")
 
 
+SERVER = Place("server", "server")
+"""Where a server computes: which machine that is, and what on it, is not known from its interface."""
+
+
 class AboutOpenAi(About):
     """openai: a server, which alone knows its precision and its device."""
 
+    PRECISIONS: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(("server", "cpu", "cuda"), ("as_is",))
     READS: ClassVar[frozenset[str]] = frozenset({"endpoint"})
     BUILDS: ClassVar[bool] = False

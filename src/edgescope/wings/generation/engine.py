@@ -60,7 +60,7 @@ class BrokenAnswer(Exception):
 
     def __init__(self, kind: str, evidence: str) -> None:
         super().__init__(f"{kind}: {evidence}")
-        self.kind = kind
+        self.kind, self.evidence = kind, evidence
 
 
 @runtime_checkable
