@@ -27,6 +27,11 @@ COUNTS_UP = {
     ),
     *("wings.remote.board.Line", "stats.sequential.StopRule", "wings.trace.imported.ImportedFile"),
     *(
+        "wings.generation.arrivals.Arrivals",
+        "wings.generation.http_stream.Connection",
+        "wings.generation.http_stream.Head",
+    ),
+    *(
         "wings.video.flow.Counts",
         "frames.Frame",
         "frames.Item",

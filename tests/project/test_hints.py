@@ -253,7 +253,7 @@ SHARED |= {"shared.OPTIONS": "backends/pytorch/module", "plugin.OPTIONS": "backe
 
 
 #: The wings that bring an engine.
-ENGINES = ("litert", "openvino", "tensorrt")
+ENGINES = ("generation", "litert", "openvino", "tensorrt")
 
 
 @cache

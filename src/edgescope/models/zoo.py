@@ -163,6 +163,8 @@ def precision(model: str, asked: str) -> str:
     A quantised or 16-bit file is run as it is: what its kernels compute in is read back from the engine.
     """
     plain = bare(model)
+    if kind(plain) == "endpoint":
+        return "as_is" if asked == "fp32" else asked
     if asked != "fp32" or not plain.lower().endswith(".onnx") or not Path(plain).is_file():
         return asked
     found = need("edgescope.models.user.files:written", plain, ONNX_FIX)(Path(plain))
