@@ -1,0 +1,181 @@
+"""The gate of generation: an engine must answer as the file's own weights do, computed in fp32.
+
+Two questions, both about the text that ships. From sixteen places of it an engine goes on greedily, token by token,
+through its own cache; its answer is compared with fp32's up to the first token that differs, since after that the two
+read different texts. As no miss follows from an earlier one, Wilson's interval holds. And where an engine shows scores,
+the mean Kullback-Leibler divergence of its next token from fp32's, over a stretch of the text that both are given.
+
+The fp32 side is computed once for a file and kept: the answers, and of each distribution the 128 likeliest tokens; the
+rest counts as one, which makes the divergence a lower bound, and a tight one where the weights were trained.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from edgescope import cache
+from edgescope.records import Absent, Field, Measured, Verification, digest
+from edgescope.records.lazy import NDArray, np
+from edgescope.stats.pairs import wilson
+from edgescope.verify.judge import agreement_floor
+from edgescope.wings.generation.engine import BrokenAnswer, Generates, Request, Scores
+
+VERSION = 1  # raise this when the text or the questions change
+PLACES, GIVEN, ASKED = 16, 16, 16
+"""Places in the text, tokens given at each, tokens asked for."""
+STRETCH, LIKELIEST = 256, 128
+"""Tokens of the text whose next token's distribution is compared, and tokens kept of each distribution."""
+UNTRAINED_FLOOR = 0.5
+"""Least agreement where nobody trained the weights: their best token leads by little, so that rounding an activation
+moves it often, while a wrong network agrees by chance, once in a vocabulary."""
+KL_CEILING = 0.1
+"""Most nats a token: perplexity on fp32's own text then grows by a tenth at most. Rounding activations to int8 and the
+cache to eight bits costs a tenth of that."""
+ORIGIN = "the file's weights in fp32"
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What fp32 says."""
+
+    given: NDArray[np.int64]
+    """(places, GIVEN) tokens of the text."""
+    answers: NDArray[np.int64]
+    """(places, ASKED) the tokens that it goes on with."""
+    text: NDArray[np.int64]
+    """(n,) tokens whose next ones are judged."""
+    ids: NDArray[np.int64]
+    """(n, LIKELIEST) the likeliest next tokens."""
+    logs: NDArray[np.float32]
+    """(n, LIKELIEST) the logarithms of their probabilities."""
+
+
+def text() -> str:
+    """Return the text that ships."""
+    return files("edgescope.wings.generation").joinpath("text.txt").read_text(encoding="utf-8")
+
+
+def truth(content: str, open_fp32: Callable[[], Any]) -> Truth:
+    """Return what fp32 says of a file with the hash `content`, computed once with the session of `open_fp32()`."""
+    key = digest([VERSION, content, text(), PLACES, GIVEN, ASKED, STRETCH, LIKELIEST])
+    path = cache.folder("references") / f"generation-{key}.npz"
+    found = _read(path)
+    if found is None:
+        with cache.alone(path):  # what is built beside this needs the same answers
+            found = _read(path) or _kept(path, computed(open_fp32()))
+    return found
+
+
+def computed(session: Any) -> Truth:
+    """Return what a session says, which both generates and scores."""
+    tokens = session.encode(text())
+    step = max(1, (len(tokens) - GIVEN) // PLACES)
+    given = [tokens[n * step : n * step + GIVEN] for n in range(PLACES)]
+    answers = [session.generate(Request(each, "", ASKED)).tokens for each in given]
+    stretch = tokens[: min(STRETCH, session.context - 1)]
+    logs = _log_shares(session.scores(stretch))
+    ids = np.argsort(-logs, axis=1)[:, :LIKELIEST]
+    kept = np.take_along_axis(logs, ids, axis=1)
+    return Truth(np.array(given), np.array(answers), np.array(stretch), ids, kept.astype(np.float32))
+
+
+def _read(path: Path) -> Truth | None:
+    try:
+        with np.load(path) as held:
+            return Truth(**{name: held[name] for name in Truth.__dataclass_fields__})
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+def _kept(path: Path, found: Truth) -> Truth:
+    file = io.BytesIO()
+    np.savez_compressed(file, **vars(found))
+    cache.write_bytes(path, file.getvalue())
+    return found
+
+
+def judge(session: Generates, said: Truth, *, precision: str, trained: bool) -> Verification:
+    """Return whether a session answers as fp32 does; it fails if it breaks off or gives no tokens."""
+    floor = agreement_floor(precision) if trained else UNTRAINED_FLOOR
+    try:
+        share = agreement(session, said)
+    except BrokenAnswer as error:
+        return Verification(
+            False, "none", {}, floor, f"an answer to the gate's text is broken: {error}", ORIGIN
+        )
+    apart: Field = Absent("the engine shows no scores")
+    if isinstance(session, Scores):
+        apart = divergence(session.scores(said.text.tolist()), said)
+    near = isinstance(apart, Absent) or apart.value <= KL_CEILING
+    passed = share.lo is not None and share.lo >= floor and near
+    return Verification(
+        passed,
+        "greedy_agreement",
+        {"greedy_agreement": share, "mean_kl": apart},
+        floor,
+        _told(share, apart, floor, trained=trained),
+        ORIGIN,
+    )
+
+
+def _told(share: Measured, apart: Field, floor: float, *, trained: bool) -> str:
+    low = share.lo or 0.0
+    first = (
+        f"greedy answers agree with fp32 at {100 * share.value:.1f} % of {share.n} tokens "
+        f"(95 % interval from {100 * low:.1f} %, must reach {100 * floor:.0f} %)"
+    )
+    second = (
+        f"; mean KL {apart.value:.2g} nats (at most {KL_CEILING:g})" if isinstance(apart, Measured) else ""
+    )
+    return first + second + ("" if trained else "; untrained weights: only a gross fault shows")
+
+
+def agreement(session: Generates, said: Truth) -> Measured:
+    """Return the share of tokens that are fp32's, each answer up to its first other one; with Wilson's interval."""
+    hits = seen = 0
+    for given, right in zip(said.given.tolist(), said.answers.tolist(), strict=True):
+        got = session.generate(Request(tuple(given), session.decode(given), len(right))).tokens
+        if got is None:
+            raise BrokenAnswer("empty", "the engine gives text and no tokens")
+        alike = _alike(got, right)
+        hits += alike
+        seen += min(alike + 1, len(right))
+    found = wilson(hits, seen)
+    return Measured(found.value, "share", found.lo, found.hi, seen)
+
+
+def _alike(got: Sequence[int], right: Sequence[int]) -> int:
+    pairs = zip(got, right, strict=False)
+    return next((n for n, (mine, other) in enumerate(pairs) if mine != other), min(len(got), len(right)))
+
+
+def divergence(scores: NDArray[Any], said: Truth) -> Field:
+    """Return the mean KL divergence in nats of the next token's distributions from fp32's, each cut to what is kept."""
+    if scores.shape[0] != len(said.text) or not np.isfinite(scores).all():
+        return Measured(float("inf"), "nats", n=len(said.text))
+    mine = np.take_along_axis(_log_shares(scores), said.ids, axis=1)
+    theirs = said.logs.astype(np.float64)
+    rest = _log_rest(theirs), _log_rest(mine)
+    whole = np.exp(theirs) * (theirs - mine)
+    each = whole.sum(1) + np.exp(rest[0]) * (rest[0] - rest[1])
+    return Measured(float(each.mean()), "nats", n=len(each))
+
+
+def _log_rest(logs: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the logarithm of what probability is left beside the kept tokens; a tiny one at least."""
+    left: NDArray[np.float64] = np.log(np.maximum(1 - np.exp(logs.astype(np.float64)).sum(1), 1e-12))
+    return left
+
+
+def _log_shares(scores: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the logarithms of the probabilities, (n, vocabulary)."""
+    level = scores.astype(np.float64)
+    level -= level.max(1, keepdims=True)
+    found: NDArray[np.float64] = level - np.log(np.exp(level).sum(1, keepdims=True))
+    return found
