@@ -48,7 +48,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return True
     if config.option.part and collection_path.name.startswith("test_"):
         apart = tuple(HERE.parent / each for each in config.option.ignore or ())
-        return True if collection_path not in own_part(config.option.part, wanted, apart) else None
+        own = own_part(config.option.part, wanted, apart, config.option.spent)
+        return True if collection_path not in own else None
     return None
 
 
@@ -63,10 +64,12 @@ def left_out(file: Path, wanted: str) -> bool:
 
 
 @functools.cache
-def own_part(part: tuple[int, int], wanted: str, apart: tuple[Path, ...]) -> set[Path]:
+def own_part(part: tuple[int, int], wanted: str, apart: tuple[Path, ...], spent: Path | None) -> set[Path]:
     """Return the files that this part of a run reads, of those that the run does not leave out."""
     files = (file for file in HERE.rglob("test_*.py") if not any(map(file.is_relative_to, apart)))
-    return parting.parted(parting.sizes(f for f in files if not left_out(f, wanted)), part[1])[part[0] - 1]
+    seconds = parting.noted(spent / parting.SPENT) if spent else {}
+    costs = parting.costs((file for file in files if not left_out(file, wanted)), seconds)
+    return parting.parted(costs, part[1])[part[0] - 1]
 
 
 def beside_others(config: pytest.Config) -> bool:
@@ -85,6 +88,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.network)
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while modules and items are made: all of them stay."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Leave what stays until the end (modules, items) out of every later collection of garbage, and collect less often.
 
@@ -92,6 +100,7 @@ def pytest_collection_finish() -> None:
     """
     from edgescope.bench.child import SELDOM
 
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*SELDOM)
@@ -136,6 +145,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--reran", type=Path, help="keep here which tests passed only when rerun; those in it count"
     )
     parser.addoption("--part", type=parting.part, help="run this part of the test files, such as 1/2")
+    parser.addoption("--spent", type=Path, help="folder of what each file took, by which parts are made")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -146,6 +156,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Reruns(config.option.reran))
+    if config.option.part and config.option.spent:
+        own = "-of-".join(map(str, config.option.part))
+        config.pluginmanager.register(parting.Spent(config.option.spent / own))
     if "not process" in config.option.markexpr:
         denied = Processes()
         config.pluginmanager.register(denied)
@@ -201,7 +214,7 @@ def sleeping_threads(pytestconfig):
 @pytest.fixture(scope="session", autouse=True)
 def one_registry_of_operators(pytestconfig):
     """Let PyTorch's exporter set up its table of operators once in a worker; it does that for each export, in 0.5 s."""
-    if not beside_others(pytestconfig):
+    if not beside_others(pytestconfig) or "not network" in pytestconfig.option.markexpr:
         yield
         return
     from torch.onnx._internal.exporter._registration import ONNXRegistry

@@ -1,5 +1,7 @@
 """Results made of chosen latencies."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,15 @@ def rows(latency_ns, *, status=None, samples=1, warmup=0):
     return Queries(columns), Window(warmup, n, start, int(done[-1]) if n else 0)
 
 
+@functools.cache  # thousands of tests ask for the same few hundred series
+def _run(latency: bytes):
+    """Queries, window and metrics of a closed loop; many results share them, so nobody can change them."""
+    queries, window = rows(np.frombuffer(latency, dtype=np.int64))
+    for column in queries.columns.values():
+        column.flags.writeable = False
+    return queries, window, metrics(queries, window)
+
+
 def gate(passed=True, detail="top-1 agreement 0.99 [0.97, 1.00] on 300 images"):
     fields = {
         "top1_agreement": Measured(0.99, "1", 0.97, 1.0, 300),
@@ -47,7 +58,7 @@ def gate(passed=True, detail="top-1 agreement 0.99 [0.97, 1.00] on 300 images"):
 def result(latency_ns, *, trial=None, stable=None, state=None, scope=None, raw=True, **kw):
     """A finished, verified Result with these latencies."""
     trial = trial or Trial(model="m")
-    queries, window = rows(latency_ns)
+    queries, window, found = _run(np.asarray(latency_ns, dtype=np.int64).tobytes())
     readings = None
     if scope:
         channel = Channel("power", "W", scope, "gauge", "test")
@@ -62,7 +73,7 @@ def result(latency_ns, *, trial=None, stable=None, state=None, scope=None, raw=T
         verification=gate(),
         window=window,
         started_at="2026-01-01T00:00:00.000+00:00",
-        metrics=metrics(queries, window) | {"peak_rss_bytes": Measured(1e8 + trial.replicate, "bytes")},
+        metrics=found | {"peak_rss_bytes": Measured(1e8 + trial.replicate, "bytes")},
         queries=queries if raw else None,
         readings=readings,
     )

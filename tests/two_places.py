@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -40,10 +41,12 @@ def spread(mean_s: float, n: int = 600, seed: int = 0):
     return mean_s * (0.9 + 0.1 * draws)
 
 
+@cache
 def board(mean_s: float = 0.030, **keys) -> Place:
     return place([measured("a board", spread(mean_s, seed=r), r, **keys) for r in range(3)], "EDGE", "edge")
 
 
+@cache
 def server(mean_s: float = 0.002, **keys) -> Place:
     return place(
         [measured("a server", spread(mean_s, seed=9 + r), r, **keys) for r in range(3)], "CLOUD", "cloud"

@@ -97,21 +97,21 @@ def _partition(y: Floats, shortest: int) -> list[int]:
     penalty = _PENALTY * noise**2 * math.log(n)
     sums, squares = np.concatenate([[0.0], np.cumsum(y)]), np.concatenate([[0.0], np.cumsum(y * y)])
     best, came = np.full(n + 1, np.inf), np.zeros(n + 1, dtype=np.int64)
-    best[0] = -penalty
+    best[0], at = -penalty, np.arange(n + 1)
     for end in range(shortest, n + 1):
-        begin = np.arange(0, end - shortest + 1)
+        begin = slice(end - shortest + 1)
         total = sums[end] - sums[begin]
-        cost = best[begin] + squares[end] - squares[begin] - total**2 / (end - begin) + penalty
-        came[end] = int(np.argmin(cost))
-        best[end] = cost[came[end]]
+        cost = best[begin] + squares[end] - squares[begin] - total**2 / (end - at[begin]) + penalty
+        came[end] = least = int(cost.argmin())
+        best[end] = cost[least]
     line = np.linspace(-1, 1, n)
     rest = y - y.mean() - line * float(line @ y) / float(line @ line)
     if float(rest @ rest) + penalty <= best[n]:  # a slope, which is a drift's to tell, not several speeds
         return [0]
-    edges, at = [], n
-    while at > 0:
-        at = int(came[at])
-        edges.append(at)
+    edges, edge = [], n
+    while edge > 0:
+        edge = int(came[edge])
+        edges.append(edge)
     return edges[::-1]
 
 
