@@ -305,7 +305,18 @@ def test_run_py_does_not_go_on_where_the_runtime_fell_back(tmp_path, monkeypatch
     runpy.run_path(str(tmp_path / "run.py"))
 
 
-@pytest.mark.parametrize("backend", sorted(set(registry.BACKENDS) - {"null"}))
+def runs_here(backend):
+    """Whether an engine runs an artifact in its own process; a server is reached, not deployed."""
+    return "endpoint" not in registry.facts(backend).READS
+
+
+def test_a_server_has_no_run_py():
+    with pytest.raises(UnsupportedError) as raised:
+        standalone.script(Trial(model="http://127.0.0.1:1/v1"), "", {})
+    assert raised.value.message.code == "E-DEPLOY-2"
+
+
+@pytest.mark.parametrize("backend", sorted(filter(runs_here, set(registry.BACKENDS) - {"null"})))
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_script_is_valid_python(backend, device):
     options = {"graph": True, "layout": "channels_last", "tune": "max-autotune", "threads": 2}
