@@ -210,6 +210,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "video": ("av",),
     "nvdec": ("PyNvVideoCodec",),
     "datasets": ("pyarrow",),
+    "generate": ("openvino_genai", "gguf"),
     "rtx": ("tensorrt_rtx", "tensorrt_rtx_bindings"),
 }
 REPLAYED = "replayed"
