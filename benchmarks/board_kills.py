@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,15 +38,15 @@ import fake_jetson
 import small_board
 from ssh_server import Server
 
-HERE, THERE = "board-kills-host", "board-kills-board"
 USUAL = 1
 """The board's own power mode; each trial is measured in another."""
 PATIENCE_S = 30.0
 GOOD = (Status.OK, Status.UNSTABLE)
+MODEL = "lenet5"
 RETRY = "crashed,failed,oom,timeout"
 CELLS = """
 [trial]
-model = "lenet5"
+model = "{model}"
 backend = "{engine}"
 device = "{device}"
 batch = {batch}
@@ -65,6 +66,9 @@ class Site:
     folder: Path
     studies: Sequence[Path]
     url: str
+    here: str
+    """The mark of the processes on this side, and of those on the board's."""
+    there: str
 
     @property
     def root(self) -> Path:
@@ -76,7 +80,11 @@ class Site:
         code = "import sys; from edgescope.cli.main import main; sys.exit(main())"
         words = [sys.executable, "-c", code, "sweep", str(study), "--on", self.url, *more]
         store = ["--store", str(self.folder / "store"), "--timeout", "120s"]
-        environment = {**os.environ, small_board.MARK: HERE, "EDGESCOPE_CACHE": str(self.folder / "cache")}
+        environment = {
+            **os.environ,
+            small_board.MARK: self.here,
+            "EDGESCOPE_CACHE": str(self.folder / "cache"),
+        }
         with (self.folder / "said").open("ab") as said:
             return subprocess.Popen(
                 [*words, *store], env=environment, stdout=said, stderr=said, cwd=self.folder
@@ -95,7 +103,7 @@ class Site:
         journal = self.folder / "home/cache/edgescope-agent/modes/mode"
         found = [f"mode {self.mode()}"] if self.mode() != USUAL else []
         found += ["a way back"] if journal.exists() else []
-        return found + small_board.alive(THERE) + small_board.alive(HERE)
+        return found + small_board.alive(self.there) + small_board.alive(self.here)
 
     def changes(self) -> list[int]:
         """Return the power modes that nvpmodel was told to set, in their order."""
@@ -116,10 +124,12 @@ def site(folder: Path, studies: Sequence[str]) -> Iterator[Site]:
     paths = [folder / f"study{number}.toml" for number in range(len(studies))]
     for path, text in zip(paths, studies, strict=True):
         path.write_text(text)
-    there = small_board.environment(root, home, THERE, small_board.trtexec(folder / "bin"))
-    with Server(keys, there) as server:
+    here, there = uuid.uuid4().hex, uuid.uuid4().hex
+    environment = small_board.environment(root, home, there, small_board.trtexec(folder / "bin"))
+    with Server(keys, environment) as server:
         os.environ[address.SSH] = server.client()
-        yield Site(folder, paths, f"ssh://user@127.0.0.1:{server.port}?python={sys.executable}")
+        url = f"ssh://user@127.0.0.1:{server.port}?python={sys.executable}"
+        yield Site(folder, paths, url, here, there)
 
 
 @dataclass
@@ -146,18 +156,20 @@ class Killer:
     def _kill(self, sweep: psutil.Process) -> bool:
         """Kill a random one of the sweep, its processes and the agent, if the chosen kind is there."""
         victim = self.chance.choice(("sweep", "its process", "agent"))
-        found = {"sweep": lambda: [sweep.pid], "its process": lambda: _children(sweep), "agent": _agents}[
-            victim
-        ]()
+        found = {
+            "sweep": lambda: [sweep.pid],
+            "its process": lambda: _children(sweep),
+            "agent": lambda: _agents(self.site),
+        }[victim]()
         if not found:
             return False
         pid = self.chance.choice(found)
-        with_name = {"victim": victim, "after_results": self.site.stored()}
+        told = {"victim": victim, "after_results": self.site.stored()}
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             return False
-        self.done.append(with_name)
+        self.done.append(told)
         return True
 
 
@@ -168,8 +180,8 @@ def _children(sweep: psutil.Process) -> list[int]:
         return []
 
 
-def _agents() -> list[int]:
-    return [int(line.split()[0]) for line in small_board.alive(THERE) if "hashlib" in line]
+def _agents(where: Site) -> list[int]:
+    return [int(line.split()[0]) for line in small_board.alive(where.there) if "hashlib" in line]
 
 
 def run(
@@ -270,8 +282,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--no-publish", action="store_true")
     args = parser.parse_args(argv)
     studies = [
-        CELLS.format(engine="trtexec", device="cuda", batch=[1, 2], replicates=args.replicates),
-        CELLS.format(engine="torch_eager", device="cpu", batch=1, replicates=args.torch),
+        CELLS.format(model=MODEL, engine="trtexec", device="cuda", batch=[1, 2], replicates=args.replicates),
+        CELLS.format(model=MODEL, engine="torch_eager", device="cpu", batch=1, replicates=args.torch),
     ]
     trials, start = 4 * args.replicates + 2 * args.torch, time.monotonic()
     with tempfile.TemporaryDirectory() as name, site(Path(name), studies) as where:

@@ -1,0 +1,42 @@
+"""Kills of either side of a sweep over ssh, and how what is lost, doubled or left behind would be seen.
+
+benchmarks/board_kills.py does the same with 200 trials and twenty kills.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgescope import registry
+
+if shutil.which("ssh") is None:
+    pytest.skip("no ssh client on PATH", allow_module_level=True)
+pytest.importorskip("asyncssh", reason="asyncssh is not installed (pip install -e '.[dev]')")
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+import board_kills
+
+
+@pytest.fixture
+def network(tmp_path):
+    """A network of one operator, in ONNX."""
+    onnx = pytest.importorskip("onnx")
+    value, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node("Relu", ["x"], ["y"])
+    ends = [[value(name, onnx.TensorProto.FLOAT, ["N", 4])] for name in "xy"]
+    graph = onnx.helper.make_graph([node], "net", *ends)
+    opset = [onnx.helper.make_opsetid("", 13)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), str(tmp_path / "net.onnx"))
+    return tmp_path / "net.onnx"
+
+
+@pytest.mark.process
+def test_a_sweep_whose_sides_are_killed_loses_nothing(network, tmp_path, monkeypatch):
+    monkeypatch.setenv(registry.ON, "")
+    (folder := tmp_path / "site").mkdir()
+    cells = board_kills.CELLS.format(model=network, engine="trtexec", device="cuda", batch=1, replicates=1)
+    with board_kills.site(folder, [cells]) as where:
+        killer = board_kills.run(where, 2, 2, 1.0, 3, tell=print)
+        found = board_kills.figures(where, killer, 2)
+    assert board_kills.kept(found, 2), found
+    print(found)
