@@ -30,6 +30,7 @@ def network(tmp_path):
     return tmp_path / "net.onnx"
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_a_sweep_whose_sides_are_killed_loses_nothing(network, tmp_path, monkeypatch):
     monkeypatch.setenv(registry.ON, "")
@@ -39,4 +40,23 @@ def test_a_sweep_whose_sides_are_killed_loses_nothing(network, tmp_path, monkeyp
         killer = board_kills.run(where, 2, 2, 1.0, 3, tell=print)
         found = board_kills.figures(where, killer, 2)
     assert board_kills.kept(found, 2), found
-    print(found)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lost": 1},
+        {"doubled": 1},
+        {"unreadable": 1},
+        {"modes_left_behind": 1},
+        {"left_behind": ["mode 0"]},
+        {"mode_at_the_end": 0},
+        {"modes_entered": 1},
+        {"kills": []},
+    ],
+)
+def test_what_a_kill_must_not_do_shows(wrong):
+    fine = {"lost": 0, "doubled": 0, "unreadable": 0, "modes_left_behind": 0, "left_behind": []}
+    fine |= {"mode_at_the_end": board_kills.USUAL, "modes_entered": 2, "trials": 2, "kills": [{}]}
+    assert board_kills.kept(fine, 1)
+    assert not board_kills.kept(fine | wrong, 1)
