@@ -101,13 +101,13 @@ def test_names_of_stored_results_are_offered(shell, tmp_path):
 @pytest.mark.process
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_of_a_list_the_last_word_is_completed(shell, tmp_path):
-    assert completed(shell, "sweep --backend onnxruntime,openv", tmp_path) == {"onnxruntime,openvino"}
+    assert completed(shell, "sweep --backend onnxruntime,tens", tmp_path) == {"onnxruntime,tensorrt"}
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("typed", ["bench --backend = openv", "bench --backend=openv"])
+@pytest.mark.parametrize("typed", ["bench --backend = tens", "bench --backend=tens"])
 def test_a_value_may_follow_an_equals_sign(typed, tmp_path):
-    assert {word.rpartition("=")[2] for word in completed("bash", typed, tmp_path)} == {"openvino"}
+    assert {word.rpartition("=")[2] for word in completed("bash", typed, tmp_path)} == {"tensorrt"}
 
 
 @pytest.mark.process

@@ -45,7 +45,7 @@ REMEDY = {
 }
 
 ENGINES = (
-    *("torch", "onnxruntime", "onnxruntime-gpu", "openvino"),
+    *("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "openvino-genai", "openvino-tokenizers"),
     *("onnxruntime-ep-openvino", "onnxruntime-ep-webgpu", "onnxruntime-ep-nv-tensorrt-rtx"),
     *("ai-edge-litert", "tensorrt", "tensorrt-rtx-cu13", "torch-tensorrt"),
 )

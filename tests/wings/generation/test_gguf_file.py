@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgescope.errors import EdgescopeError, ModelError, UnavailableError, UnsupportedError
+from edgescope.errors import EdgescopeError, ModelError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.wings.generation import gguf_file
@@ -150,6 +150,14 @@ def test_another_file_under_the_trained_name_is_refused(made, monkeypatch):
     with pytest.raises(ModelError) as caught:
         zoo.get("llm:smollm2")
     assert code(caught) == "E-WEIGHTS-6"
-    with pytest.raises(UnsupportedError) as caught:
+    with pytest.raises(UsageError) as caught:
         zoo.get("llm:nobody")
-    assert code(caught) == "E-LM-5"
+    assert code(caught) == "E-LM-21"
+
+
+def test_a_shape_by_name_is_written_once_and_said_to_be_untrained():
+    model = zoo.get("llm:tiny-llama")
+    assert model.info.name == "llm:tiny-llama" and model.info.weights == "untrained weights"
+    assert "random weights" in model.info.source and model.written == "Q8_0"
+    assert zoo.get("llm:tiny-llama").path == model.path
+    assert zoo.get("llm:tiny-llama:f16").written == "F16"

@@ -12,12 +12,12 @@ from edgescope.records import Place
 class AboutGenAi(About):
     """openvino_genai."""
 
-    PRECISIONS: ClassVar[Mapping[str, Sequence[str]]] = {
-        "cpu": ("as_is", "fp32", "bf16"),
-        "intel_gpu": ("as_is", "fp16"),
-        "intel_npu": ("as_is", "fp16"),
-    }
+    PRECISIONS: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
+        ("cpu", "intel_gpu", "intel_npu"), ("as_is", "fp32")
+    )
+    """fp32 stands for `as_is`: what nobody asked otherwise."""
     READS: ClassVar[frozenset[str]] = frozenset({"gguf"})
+    BUILDS: ClassVar[bool] = False
     PACKAGES: ClassVar[Sequence[str]] = ("openvino-genai", "openvino", "openvino-tokenizers")
 
 

