@@ -35,11 +35,7 @@ def test_class_data_says_what_can_be(name):
     assert {*data.PRECISIONS, *data.CANDIDATES} <= set(entry.devices)
     assert {p for able in data.PRECISIONS.values() for p in able} <= set(PRECISIONS)
     assert {"network", "onnx", "tflite", "gguf", "endpoint"} >= data.READS and data.READS
-<<<<<<< HEAD
     assert data.PACKAGES or not entry.fix  # what nothing installs has no versions
-=======
-    assert data.PACKAGES or name == "null"
->>>>>>> ae2d4280 (Generation: figures, tests, pages)
     slow = {(k, v) for k, v in data.SLOW_OPTIONS.items()}
     tried = {item for rows in data.CANDIDATES.values() for _, options in rows for item in options.items()}
     assert slow <= tried

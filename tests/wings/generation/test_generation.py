@@ -196,7 +196,7 @@ def test_several_requests_are_asked_at_once(opened):
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"batch": 4}, "--in-flight 4"), ({"backend": "torch_eager"}, "--backend openvino_genai")],
+    [({"batch": 4}, "--in-flight 4"), ({"backend": "torch_eager"}, "--backend openai or openvino_genai")],
 )
 def test_what_cannot_be_asked_is_refused_with_a_flag(change, words):
     trial = Trial(**{"model": "llm:smollm2", "workload": "generate", **change})
