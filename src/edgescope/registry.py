@@ -522,10 +522,7 @@ MODELS = Family(
         "gguf": Entry(
             "edgescope.wings.generation.gguf_file:GgufFile", summary="any .gguf file: a language model"
         ),
-        "llm": Entry(
-            "edgescope.wings.generation.gguf_file:named",
-            summary="a language model by name: llm:smollm2 is trained, the others have a real one's shape",
-        ),
+        "llm": Entry("edgescope.wings.generation.gguf_file:named", summary="a language model by its name"),
         "null": Entry("edgescope.models.synthetic:NullModel", summary="nothing, for measuring the harness"),
     },
 )
