@@ -327,6 +327,14 @@ BACKENDS = Family(
             engine="openvino",
             about="edgescope.wings.generation.about:AboutGenAi",
         ),
+        "torch_decoder": Entry(
+            "edgescope.wings.generation.torch_decoder:TorchDecoder",
+            "pip install 'edgescope[torch,generate]'",
+            "language models from .gguf files in plain PyTorch",
+            EITHER,
+            engine="torch",
+            about="edgescope.wings.generation.about:AboutDecoder",
+        ),
     },
     check=lambda found: found.about and need(found.about, found.about, found.fix),
 )

@@ -25,8 +25,8 @@ class AboutDecoder(About):
     """torch_decoder."""
 
     PRECISIONS: ClassVar[Mapping[str, Sequence[str]]] = {
-        "cpu": ("fp32", "bf16"),
-        "cuda": ("fp32", "tf32", "bf16", "fp16"),
+        "cpu": ("as_is", "fp32", "bf16"),
+        "cuda": ("as_is", "fp32", "tf32", "bf16", "fp16"),
     }
     READS: ClassVar[frozenset[str]] = frozenset({"gguf"})
     BUILDS: ClassVar[bool] = False

@@ -11,20 +11,25 @@ rest counts as one, which makes the divergence a lower bound, and a tight one wh
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib.resources import files
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from edgescope import cache
+from edgescope.backends.base import Spec
+from edgescope.errors import Message, UnavailableError, UnsupportedError
+from edgescope.models.base import Model
 from edgescope.records import Absent, Field, Measured, Verification, digest
 from edgescope.records.lazy import NDArray, np
 from edgescope.stats.pairs import wilson
-from edgescope.verify.judge import agreement_floor
+from edgescope.verify.judge import required_agreement
 from edgescope.wings.generation.engine import BrokenAnswer, Generates, Request, Scores
+from edgescope.wings.generation.prompts import text
+from edgescope.workloads.base import Parts
 
 VERSION = 1  # raise this when the text or the questions change
 PLACES, GIVEN, ASKED = 16, 16, 16
@@ -38,6 +43,15 @@ KL_CEILING = 0.1
 """Most nats a token: perplexity on fp32's own text then grows by a tenth at most. Rounding activations to int8 and the
 cache to eight bits costs a tenth of that."""
 ORIGIN = "the file's weights in fp32"
+EXPECTED = 0.3
+"""Least share of the text's own tokens among the likeliest of a trained model; of random weights they are as many as
+LIKELIEST is of the vocabulary."""
+UNJUDGED = Message(
+    "W-GEN-1",
+    "the answers were not compared with those of the file's weights in fp32",
+    effect="It is timed, and whether it answers rightly is not known",
+    fix="edgescope docs workloads",
+)
 
 
 @dataclass(frozen=True)
@@ -55,10 +69,24 @@ class Truth:
     logs: NDArray[np.float32]
     """(n, LIKELIEST) the logarithms of their probabilities."""
 
+    @property
+    def trained(self) -> bool:
+        """Return whether the weights expect the text that they read, as only training makes them."""
+        chance = self.ids.shape[1] / (1 + self.ids.max())
+        hits = (self.ids[:-1] == self.text[1:, None]).any(1)
+        return bool(hits.mean() > max(EXPECTED, 2 * chance))
 
-def text() -> str:
-    """Return the text that ships."""
-    return files("edgescope.wings.generation").joinpath("text.txt").read_text(encoding="utf-8")
+
+def prepare(model: Model, parts: Parts) -> Truth | Message:
+    """Return what fp32 says of a model's file, computed once; or why that cannot be known."""
+    if model.reference == "none":
+        return replace(UNJUDGED, evidence=f"{model.info.name} shows no weights")
+    try:
+        backend = parts.reference(model.reference)
+        return truth(model.info.digest, lambda: backend.load(backend.prepare(model, Spec(), parts.folder)))
+    except (UnavailableError, UnsupportedError) as error:
+        known = error.message
+        return replace(UNJUDGED, evidence=f"{known.code}: {known.what}", fix=known.fix or UNJUDGED.fix)
 
 
 def truth(content: str, open_fp32: Callable[[], Any]) -> Truth:
@@ -68,7 +96,10 @@ def truth(content: str, open_fp32: Callable[[], Any]) -> Truth:
     found = _read(path)
     if found is None:
         with cache.alone(path):  # what is built beside this needs the same answers
-            found = _read(path) or _kept(path, computed(open_fp32()))
+            found = _read(path)
+            if found is None:
+                with contextlib.closing(open_fp32()) as session:
+                    found = _kept(path, computed(session))
     return found
 
 
@@ -100,9 +131,21 @@ def _kept(path: Path, found: Truth) -> Truth:
     return found
 
 
-def judge(session: Generates, said: Truth, *, precision: str, trained: bool) -> Verification:
-    """Return whether a session answers as fp32 does; it fails if it breaks off or gives no tokens."""
-    floor = agreement_floor(precision) if trained else UNTRAINED_FLOOR
+def judge(
+    session: Generates,
+    said: Truth,
+    *,
+    precision: str,
+    trained: bool,
+    min_agreement: float | None = None,
+) -> Verification:
+    """Return whether a session answers as fp32 does; it fails if it breaks off or gives no tokens.
+
+    `min_agreement` asks for more than the floor of the precision; UsageError if it asks for less.
+    """
+    floor = required_agreement(precision, min_agreement)
+    if not trained and min_agreement is None:
+        floor = UNTRAINED_FLOOR
     try:
         share = agreement(session, said)
     except BrokenAnswer as error:

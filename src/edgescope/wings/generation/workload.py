@@ -17,19 +17,20 @@ from typing import Any, ClassVar
 from edgescope import registry
 from edgescope.backends.base import Artifact, spec_of
 from edgescope.errors import Message, UnsupportedError
+from edgescope.models.base import Model
 from edgescope.options import Option, read
 from edgescope.records import (
     Absent,
     Field,
     GateOutcome,
     Json,
-    Machine,
     Measured,
     Queries,
     Spans,
     Trial,
     Window,
 )
+from edgescope.wings.generation import correctness
 from edgescope.wings.generation.engine import BrokenAnswer, Generates, Request
 from edgescope.wings.generation.figures import Answer, Answers, Figures, Limits, spans
 from edgescope.wings.generation.prompts import TOKENS_A_WORD, Prompts
@@ -40,12 +41,6 @@ from edgescope.workloads.inference import described
 NAME = "generate"
 READS = frozenset({"gguf", "endpoint"})
 """What an engine reads that answers prompts."""
-UNJUDGED = Message(
-    "W-GEN-1",
-    "the answers were not compared with those of the file's weights in fp32",
-    effect="It is timed, and whether it answers rightly is not known",
-    fix="edgescope docs workloads",
-)
 
 
 class Generation:
@@ -79,8 +74,9 @@ class Generation:
                 raise UnsupportedError("E-GEN-4", what, effect="Nothing was measured", fix=fix)
 
     def prepare(self, trial: Trial, parts: Parts) -> None:
-        """Make or find the engine's file."""
+        """Make or find the engine's file, and what its weights say in fp32."""
         self._artifact(trial, parts)
+        correctness.prepare(parts.model(trial), parts)
 
     def _artifact(self, trial: Trial, parts: Parts) -> Artifact:
         read(NAME, trial.workload_options, self.OPTIONS)
@@ -105,7 +101,7 @@ class Generation:
                     work=work,
                     model=artifact.model.info,
                     effective=session.effective,
-                    verify=asking.verify,
+                    verify=lambda machine: judged(session, trial, artifact.model, parts),
                     facts=_facts(loaded - start, first - loaded),
                     artifact={**described(artifact), **asking.about()},
                     failure=lambda: asking.failures.first,
@@ -166,13 +162,23 @@ class Asking:
             (n, a) for n, a in found if w is None or (w.start_ns <= a.issued_ns and a.last_ns <= w.stop_ns)
         )
 
-    def verify(self, machine: Machine) -> GateOutcome | None:
-        """Return why the answers are not judged."""
-        return UNJUDGED
-
     def about(self) -> dict[str, Json]:
         """Return how it was asked."""
         return {"sampling": "greedy", "template": "none", **self.options}
+
+
+def judged(session: Generates, trial: Trial, model: Model, parts: Parts) -> GateOutcome:
+    """Return whether a session answers as its file's weights do in fp32, or why that cannot be judged."""
+    said = correctness.prepare(model, parts)
+    if isinstance(said, Message):
+        return said
+    return correctness.judge(
+        session,
+        said,
+        precision=trial.precision,
+        trained=said.trained,
+        min_agreement=trial.min_agreement,
+    )
 
 
 def _facts(load_ns: int, first_ns: int) -> dict[str, Field]:
