@@ -193,9 +193,7 @@ PLACES = Family(
         "cuda": Entry("edgescope.records.trial:CUDA", summary="an NVIDIA GPU, a Jetson's too"),
         "intel_gpu": Entry("edgescope.records.trial:INTEL_GPU", summary="an Intel GPU, through OpenVINO"),
         "intel_npu": Entry("edgescope.records.trial:INTEL_NPU", summary="an Intel NPU, through OpenVINO"),
-        "server": Entry(
-            "edgescope.wings.generation.about:SERVER", summary="wherever a server of models computes"
-        ),
+        "server": Entry("edgescope.wings.generation.about:SERVER", summary="wherever a server computes"),
     },
     check=_placed,
 )
@@ -241,6 +239,7 @@ SOME_CPUS = "edgescope.modes.cpu:some"
 #: First word of a change -> the module that knows whether it is in effect (modes.privileged.Check).
 CHECKS: Mapping[str, str] = {"nvpmodel": "edgescope.wings.jetson.modes"}
 
+OPENAI = "any server with OpenAI's interface, by its URL"
 BACKENDS = Family(
     "edgescope.backends",
     {
@@ -315,7 +314,7 @@ BACKENDS = Family(
         ),
         "openai": Entry(
             "edgescope.wings.generation.openai:OpenAi",
-            summary="any server with OpenAI's interface, by its URL",
+            summary=OPENAI,
             devices=("server", *EITHER),
             about="edgescope.wings.generation.about:AboutOpenAi",
         ),
@@ -522,14 +521,9 @@ MODELS = Family(
             "edgescope.models.user.networks:Live",
             summary="a network given in Python: edgescope.live(network, example_inputs)",
         ),
-        "http": Entry(
-            "edgescope.wings.generation.endpoint:Endpoint",
-            summary=(url := "an OpenAI-compatible server's URL"),
-        ),
-        "https": Entry("edgescope.wings.generation.endpoint:Endpoint", summary=url),
-        "gguf": Entry(
-            "edgescope.wings.generation.gguf_file:GgufFile", summary="any .gguf file: a language model"
-        ),
+        "http": Entry("edgescope.wings.generation.endpoint:Endpoint", summary=OPENAI),
+        "https": Entry("edgescope.wings.generation.endpoint:Endpoint", summary=OPENAI),
+        "gguf": Entry("edgescope.wings.generation.gguf_file:GgufFile", summary="any language model's .gguf"),
         "llm": Entry("edgescope.wings.generation.gguf_file:named", summary="a language model by its name"),
         "null": Entry("edgescope.models.synthetic:NullModel", summary="nothing, for measuring the harness"),
     },

@@ -47,7 +47,7 @@ REMEDY = {
 ENGINES = (
     *("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "openvino-genai", "openvino-tokenizers"),
     *("onnxruntime-ep-openvino", "onnxruntime-ep-webgpu", "onnxruntime-ep-nv-tensorrt-rtx"),
-    *("ai-edge-litert", "tensorrt", "tensorrt-rtx-cu13", "torch-tensorrt"),
+    *("ai-edge-litert", "tensorrt", "tensorrt-rtx-cu13", "torch-tensorrt", "gguf"),
 )
 """The packages of the engines, as their class data name them; reading those imports numpy."""
 

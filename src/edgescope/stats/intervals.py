@@ -94,12 +94,7 @@ def tau(x: ArrayLike) -> float:
     Geyer's initial monotone sequence (Statistical Science 7, 1992): sums of adjacent lags are added while
     they stay positive, each capped by the one before. Exactly 1.0 if iid samples would look no different.
     """
-    return _tau(_floats(x).tobytes())
-
-
-@lru_cache(maxsize=2)  # every quantile of one run asks for it
-def _tau(series: bytes) -> float:
-    data = np.frombuffer(series)
+    data = _floats(x)
     if len(data) < 4 or np.ptp(data) == 0:
         return 1.0
     spread = float(data.var())

@@ -41,6 +41,7 @@ class Weights:
                 "E-LM-22",
                 f"the weights of {self.name} are stored in a way that cannot be read here",
                 evidence=f"{name} is {held.type}",
+                effect="Nothing was measured",
                 fix="a file of Q8_0, Q4_0, Q4_1, Q4_K, Q6_K or F16, or another engine",
             ) from error
         return found
