@@ -105,6 +105,14 @@ def test_tokens_after_the_first_other_one_count_for_nothing(said):
     assert found.value == pytest.approx((14 * 16 + 3) / found.n)
 
 
+def test_what_agrees_by_its_value_and_not_by_its_lower_bound_fails(said):
+    answers = said.answers.copy()
+    answers[:, 5] += 1  # five of six tokens count as agreeing
+    found = _judged(_Text(answers.tolist()), said)
+    share = found.fields["greedy_agreement"]
+    assert share.lo < found.threshold < share.value and not found.passed
+
+
 @pytest.mark.parametrize("answer", [None, BrokenAnswer("stalled", "10 s")], ids=["no tokens", "broken"])
 def test_an_engine_whose_answers_break_off_fails(said, answer):
     found = _judged(_Text([answer]), said)

@@ -198,6 +198,20 @@ def test_a_key_that_is_not_there(every, named):
     assert refused.value.code == "E-URL-3" and KEY not in str(refused.value)
 
 
+@pytest.mark.parametrize("here", [True, False])
+def test_the_usual_key_does_not_leave_this_machine_unencrypted(every, monkeypatch, here):
+    from edgescope.wings.generation import endpoint
+
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OTHER", KEY)
+    monkeypatch.setattr(endpoint.Connection, "same_machine", here)
+    address = endpoint.Address.of(every)
+    for variable, sent in ((None, here), ("OTHER", True)):
+        server = endpoint.Server(address, variable, 10.0)
+        assert server.authorized is sent
+        server.close()
+
+
 def test_a_key_that_would_split_the_request(every, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\r\nX: y")
     with pytest.raises(SettingError) as refused:
