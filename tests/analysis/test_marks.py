@@ -74,7 +74,7 @@ def test_a_time_runs_from_when_the_query_was_due_or_from_another_mark():
     assert summary.took_ns(rows, "first_token").tolist() == [2, 4, 6]
     assert summary.took_ns(rows, "last_token", "first_token").tolist() == [3, 1, 3]
     found = summary.of_marks(rows)
-    assert set(found) == {"first_token_p50_s", "later_tokens_p25_s"}
+    assert set(found) == {"first_token_p50_s", "later_tokens_p25_s", "ttft_p50_s", "ttft_p99_s"}
     assert found["first_token_p50_s"].value == pytest.approx(4e-9)
     assert found["later_tokens_p25_s"].value == pytest.approx(2e-9)
     waited = made([10, 20], [9, 9], {"first_token": [12, 24]}, scheduled_ns=[0, 20])

@@ -1,0 +1,120 @@
+"""Language models with a published one's shape in edgescope's decoder: tokens a second, and what the machine allows.
+
+    python benchmarks/generation.py                      # on a GPU, in bf16; publishes published/generation.json
+    python benchmarks/generation.py --device cpu --precision fp32 --models llm:tiny-llama --no-publish
+
+The weights are random, so nothing is said of answers but that they are those of fp32. MBU is the share of the memory
+bandwidth that decoding takes, MFU the share of the FLOP/s that a prompt takes; both ceilings are measured on the same
+machine just before, by `edgescope doctor --roofline`. A share above 1 cannot be; then the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import facts
+
+import edgescope
+from edgescope.analysis import roofline
+from edgescope.models import zoo
+from edgescope.records import Absent, Field, Result, Trial
+from edgescope.records.codec import to_plain
+from edgescope.wings.generation import bounds
+
+MODELS = ("llm:qwen2.5-0.5b", "llm:qwen3-0.6b", "llm:llama-3.2-1b")
+PROMPTS, OUTPUT, SECONDS = (128, 1024), 128, 10.0
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+KEPT = ("ttft_p50_s", "itl_p50_s", "decode_tps", "prefill_tps", "output_tps", "prefill_s", "peak_rss_bytes")
+
+
+def ceilings(store: Path, device: str) -> roofline.Ceilings:
+    """Return what the machine can do, measured now."""
+    command = [sys.executable, "-m", "edgescope", "doctor", "--roofline", device, "--store", str(store)]
+    subprocess.run(command, check=True, stdout=sys.stderr)
+    return roofline.read(roofline.kept(store, facts.machine_id(), device))
+
+
+def rows(
+    trial: Trial, models: tuple[str, ...], prompts: tuple[int, ...], store: Path
+) -> Iterator[dict[str, Any]]:
+    """Yield what each model did with prompts of each length, beside its ceilings."""
+    most = ceilings(store, trial.device)
+    for model in models:
+        for prompt in prompts:
+            options = {"prompt_tokens": prompt, "output_tokens": OUTPUT}
+            asked = replace(trial, model=model, workload_options=options)
+            yield told(edgescope.run(asked, store=store), prompt, most)
+
+
+def told(result: Result, prompt: int, most: roofline.Ceilings) -> dict[str, Any]:
+    """Return a result's figures with the shares of what the machine can do."""
+    trial = result.trial
+    row: dict[str, Any] = {"model": zoo.bare(trial.model), "prompt_tokens": prompt, "output_tokens": OUTPUT}
+    row |= {"status": result.status.value, "engine": to_plain(result.effective)}
+    if result.reason:
+        return row | {"reason": str(result.reason)}
+    found: dict[str, Field] = {name: result.metrics.get(name, Absent("not measured")) for name in KEPT}
+    shape = zoo.get(zoo.bare(trial.model)).architecture
+    precision = result.effective.precision if result.effective else ""
+    size = BYTES[precision]
+    moved = bounds.Traffic(shape, shape.params * size, shape.vocabulary * shape.width * size, size)
+    found |= bounds.shares(
+        moved,
+        most,
+        prompt=prompt,
+        output=OUTPUT,
+        tokens_s=found["decode_tps"],
+        prefill_s=found["prefill_s"],
+        precision=precision,
+    )
+    judged = result.verification.detail if result.verification else "not judged"
+    verdict = result.verdict.trust.value if result.verdict else "none"
+    plain = {name: to_plain(field) for name, field in found.items()}
+    return row | {"params": shape.params, "gate": judged, "verdict": verdict, "figures": plain}
+
+
+def main(argv: list[str]) -> int:
+    """Measure every row and write the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--precision", default="bf16", choices=BYTES)
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--prompts", nargs="+", type=int, default=PROMPTS)
+    parser.add_argument("--no-publish", action="store_true")
+    args = parser.parse_args(argv)
+    trial = Trial(
+        model=args.models[0],
+        backend="torch_decoder",
+        device=args.device,
+        precision=args.precision,
+        workload="generate",
+        min_s=SECONDS,
+        max_s=SECONDS,
+    )
+    found = []
+    with tempfile.TemporaryDirectory() as store:
+        for row in rows(trial, tuple(args.models), tuple(args.prompts), Path(store)):
+            print(row, flush=True)
+            found.append(row)
+    kept = all(
+        isinstance(row.get("figures"), dict)
+        and "value" in row["figures"]["mbu"]
+        and "value" in row["figures"]["mfu"]
+        for row in found
+    )
+    if not args.no_publish:
+        facts.publish(Path(__file__).stem, {"precision": args.precision, "rows": found}, met=kept)
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
