@@ -57,3 +57,10 @@ def test_what_is_known_of_a_scenario_without_importing_it():
     assert {name for name in registry.SCENARIOS if registry.scenario(name).driver == "external"} == mlperf
     unknown = registry.scenario("of a plug-in that is not here")
     assert unknown.timed and not unknown.open_loop and unknown.driver == "edgescope"
+
+
+@pytest.mark.wings
+@pytest.mark.parametrize("family", registry.FAMILIES, ids=lambda family: family.group)
+def test_every_member_of_this_tree_is_there_whether_its_wing_is_a_folder_or_a_file(family):
+    """A machine without its GPU's facts, and a scenario that nobody lists, were the price of a name cut in half."""
+    assert registry.installed(family) == [*family]

@@ -797,7 +797,7 @@ def installed(family: Family) -> list[str]:
 def _is_there(target: str) -> bool:
     from importlib.util import find_spec
 
-    wing = ".".join(target.split(".")[:3])
+    wing = ".".join(target.partition(":")[0].split(".")[:3])
     try:
         return not wing.startswith(f"{__package__}.wings.") or bool(find_spec(wing))
     except ImportError:
