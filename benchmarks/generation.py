@@ -28,7 +28,7 @@ from edgescope.records import Absent, Field, Result, Trial
 from edgescope.records.codec import to_plain
 from edgescope.wings.generation import bounds
 
-MODELS = ("llm:qwen2.5-0.5b", "llm:qwen3-0.6b", "llm:llama-3.2-1b")
+MODELS = ("llm:qwen3-0.6b", "llm:llama-3.2-1b")
 PROMPTS, OUTPUT, SECONDS = (128, 1024), 128, 10.0
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 KEPT = ("ttft_p50_s", "itl_p50_s", "decode_tps", "prefill_tps", "output_tps", "prefill_s", "peak_rss_bytes")
