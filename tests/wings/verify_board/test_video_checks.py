@@ -35,6 +35,7 @@ def programs(tmp_path, monkeypatch):
             (folder / name).write_text(text)
             (folder / name).chmod(0o755)
         monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        monkeypatch.chdir(folder)  # what edgescope's own source starts writes where it is started
         return tmp_path / "calls"
 
     return make
