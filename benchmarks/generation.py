@@ -32,6 +32,7 @@ MODELS = ("llm:qwen3-0.6b", "llm:llama-3.2-1b")
 PROMPTS, OUTPUT, SECONDS = (128, 1024), 128, 10.0
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 KEPT = ("ttft_p50_s", "itl_p50_s", "decode_tps", "prefill_tps", "output_tps", "prefill_s", "peak_rss_bytes")
+KEPT += ("power_w", "cores_used")  # a GPU far below its limit beside one busy core waits for that core
 
 
 def ceilings(store: Path, device: str) -> roofline.Ceilings:
@@ -75,7 +76,7 @@ def told(result: Result, prompt: int, most: roofline.Ceilings) -> dict[str, Any]
         precision=precision,
     )
     judged = result.verification.detail if result.verification else "not judged"
-    verdict = result.verdict.trust.value if result.verdict else "none"
+    verdict = [result.verdict.trust.value, *result.verdict.evidence] if result.verdict else ["none"]
     plain = {name: to_plain(field) for name, field in found.items()}
     return row | {"params": shape.params, "gate": judged, "verdict": verdict, "figures": plain}
 

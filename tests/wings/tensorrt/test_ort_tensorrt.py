@@ -295,6 +295,16 @@ def test_a_provider_that_was_dropped_is_not_replaced(fake, model):
         prepared(model)
 
 
+def test_missing_libraries_of_tensorrt_are_a_missing_package_and_no_fault_of_the_network(fake, model):
+    fake[0]["raises"] = (
+        "onnxruntime_pybind_state.cc:729 void RegisterTensorRTPluginsAsCustomOps() Please install TensorRT "
+        "libraries as mentioned in the GPU requirements page, make sure they're in the PATH or LD_LIBRARY_PATH"
+    )
+    with pytest.raises(UnavailableError, match=r"E-ORTTRT-2.*Please install TensorRT libraries") as raised:
+        prepared(model)
+    assert "LD_LIBRARY_PATH" in raised.value.message.fix and ".cc" not in raised.value.message.evidence
+
+
 def test_a_build_that_fails_says_why_and_passes_its_log_on(fake, model, capfd):
     fake[0]["raises"] = "Fail: TensorRT EP failed to create engine from network"
     with pytest.raises(ModelError, match=r"E-ORTTRT-1: .*to create engine.*--backend onnxruntime"):

@@ -102,6 +102,9 @@ def test_the_table_says_where_each_path_held_and_a_recording_counts_nowhere():
     rails, camera = page.where(files, (RAILS, CAMERA))
     assert rails == ("`rails`: every rail", "Jetson Orin Nano (2026-11-29, orin.json)", "", "")
     assert camera == ("`camera`: a camera", page.NOWHERE, "", "Jetson Orin Nano (2026-11-29, orin.json)")
+    assert list(page.where({"h.json": made(HOLDS, board="Xeon | H200")}, (RAILS,))) == [
+        ("`rails`: every rail", "Xeon, H200 (2026-11-29, h.json)", "", "")
+    ]  # a bar ends a cell of the table
     assert page.jetsons(files.values()) == "1 Jetson verified: Jetson Orin Nano."
     assert page.jetsons([made(HOLDS, board="Xeon")]) == "No Jetson has been verified by such a file yet."
 

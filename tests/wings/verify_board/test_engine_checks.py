@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgescope.errors import Message
+from edgescope.models import zoo
 from edgescope.records import (
     SPAN_DTYPES,
     SPAN_KINDS,
@@ -17,6 +18,8 @@ from edgescope.records import (
     Status,
     Trial,
 )
+from edgescope.verify import judge
+from edgescope.verify.measures import centred_l2
 from edgescope.wings.verify_board import check
 from edgescope.wings.verify_board.check import Check
 from edgescope.wings.verify_board.checks import engines, profilers
@@ -69,6 +72,20 @@ def test_an_engine_holds_where_every_precision_is_verified_on_the_gpu():
     assert "on cuda: fp32" in found.says and "outputs verified" in found.says
     assert {t.device for t in site.asked} == {"cuda"}
     assert found.evidence["fp16"]["verified"]["passed"]
+
+
+@pytest.mark.network
+def test_the_network_answers_in_fp16_as_in_fp32():
+    """An untrained MobileNetV2's answers lie below fp16's least number: the check could hold on no board."""
+    torch = pytest.importorskip("torch")
+    model = zoo.get(engines.NETWORK)
+    batch = np.random.default_rng(0).normal(size=(2, 3, 96, 96)).astype(np.float32)
+    with torch.inference_mode():
+        right, half = (
+            model.module().to(dtype)(torch.from_numpy(batch).to(dtype)).float().numpy()
+            for dtype in (torch.float32, torch.float16)
+        )
+    assert centred_l2([half], [right]) < judge.L2_CEILING / 2
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def test_a_meter_that_rises_holds(root, monkeypatch):
     monkeypatch.setattr(Here, "run", run)
     found = meters.energy(site)
     assert found.status is Status.HOLDS, found.says
+    assert found.says.startswith("3 meters; ")
     meter = found.evidence["vdd_in"]
     assert meter["idle_w"] == pytest.approx(4.97, abs=1) and meter["load_w"] > 8
 

@@ -48,6 +48,7 @@ def test_the_clip_has_its_frames_and_each_shows_where_the_block_is():
     found = video._own("file", str(video.CLIP), video.FRAMES)
     assert found.status is Status.HOLDS and found.evidence["frames"] == video.FRAMES
     assert found.evidence["source"]["codec"] == "h264"
+    assert found.evidence["source"]["path"] == "clip.mp4"  # the file to send names no folder
 
 
 def test_a_decoder_that_shows_something_else_or_gives_fewer_frames_does_not_hold(monkeypatch):

@@ -46,6 +46,8 @@ from edgescope.records import Effective, Json, digest
 from edgescope.wings.tensorrt import about, engine_file, layers
 
 PROVIDER = "TensorrtExecutionProvider"
+NO_LIBRARIES = "Please install TensorRT libraries"
+"""What ONNX Runtime says where it cannot load TensorRT (seen with onnxruntime-gpu 1.31.1)."""
 LOGGED_LAYER = re.compile(r"Layer\((?P<kind>[^)]+)\): (?P<name>.*?), Tactic: \S*,(?P<flow>.*)$")
 LOGGED_TENSOR = re.compile(r"\[(?P<type>[A-Za-z0-9]+)\([-\d, :]*\)\]")
 #: TensorRT's name for a type in that log -> the engine inspector's name, which wings/tensorrt/layers.py reads.
@@ -189,22 +191,29 @@ def opened(path: Path, options: Any, chain: list[tuple[str, dict[str, str]]]) ->
     try:
         session = ort.InferenceSession(str(path), options, providers=chain, enable_fallback=0)
     except Exception as error:  # the runtime's exceptions share no base class
+        said = " ".join(str(error).split())
+        if NO_LIBRARIES in said:
+            raise _dropped(said[said.index(NO_LIBRARIES) :][:200]) from error
         raise ModelError(
             "E-ORTTRT-1",
             f"ONNX Runtime's TensorRT provider cannot run {path.name}",
-            evidence=" ".join(str(error).split())[:300],
+            evidence=said[:300],
             effect="Another provider in its place would be another engine's number",
             fix="--backend onnxruntime --device cuda; the versions of onnxruntime-gpu and TensorRT must match",
         ) from error
     if PROVIDER not in session.get_providers():
-        raise UnavailableError(
-            "E-ORTTRT-2",
-            "ONNX Runtime dropped its TensorRT provider",
-            evidence=f"the session has {', '.join(session.get_providers())}",
-            effect="The number would be another provider's",
-            fix="install the TensorRT that this onnxruntime-gpu was built for, its lib folder in LD_LIBRARY_PATH",
-        )
+        raise _dropped(f"the session has {', '.join(session.get_providers())}")
     return session
+
+
+def _dropped(evidence: str) -> UnavailableError:
+    return UnavailableError(
+        "E-ORTTRT-2",
+        "ONNX Runtime dropped its TensorRT provider",
+        evidence=evidence,
+        effect="The number would be another provider's",
+        fix="install the TensorRT that this onnxruntime-gpu was built for, its lib folder in LD_LIBRARY_PATH",
+    )
 
 
 def _check(spec: Spec) -> None:

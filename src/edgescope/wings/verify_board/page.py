@@ -64,9 +64,10 @@ def where(files: Mapping[str, BoardFile], known: Iterable[Check] | None = None) 
     for check in checks().values() if known is None else known:
         by: dict[Status, list[str]] = {}
         for name, one in sorted(real.items()):
+            board = one.board.replace(" | ", ", ")  # a bar would end the cell of a table
             for verified in one.checks:
                 if verified.check.name == check.name:
-                    by.setdefault(verified.outcome.status, []).append(f"{one.board} ({one.made}, {name})")
+                    by.setdefault(verified.outcome.status, []).append(f"{board} ({one.made}, {name})")
         cells = ["; ".join(by.get(s, ())) for s in (Status.HOLDS, Status.FAILS, Status.UNSUPPORTED)]
         yield f"`{check.name}`: {check.path}", cells[0] or NOWHERE, *cells[1:]
 

@@ -65,7 +65,7 @@ def energy(site: Site) -> Outcome:
     rises = load[0].scope not in GPU_SCOPES and site.reached != "recording"
     if rises and "load_w" in widest and widest["load_w"] <= widest["idle_w"] * RISE + RISE_W:
         wrong.append(f"{load[0].meter} does not rise with a load of every core")
-    right = f"{len(load)} meters; {load[0].meter} {_span(widest)}"
+    right = f"{counted(len(load), 'meter')}; {load[0].meter} {_span(widest)}"
     return judged(wrong, right, evidence)
 
 
