@@ -263,12 +263,12 @@ class StoreError(EdgescopeError):
     """Results could not be written or read; a measured result is kept elsewhere if possible."""
 
 
-#: Code prefixes of errors of a board that could not be reached or went away: another try may find it.
-AWAY = ("E-SSH-", "E-AGENT-5")
+#: Code prefixes of errors of a board that was not reached, went away or has no engine yet: another try may find it.
+AWAY = ("E-SSH-", "E-AGENT-2", "E-AGENT-5", "E-ON-3", "E-ON-4", "E-TRY-2")
 
 
 def is_away(reason: Message | None) -> bool:
-    """Return whether a trial has no number because its board was away, which says nothing about the trial."""
+    """Return whether a trial has no number because its board or engine was away, which says nothing about the trial."""
     return reason is not None and (reason.code in AWAY or reason.family in AWAY)
 
 

@@ -96,7 +96,8 @@ def test_what_was_lost_with_a_board_is_measured_again(tmp_path):
     from edgescope.records import Machine
 
     where, store = Machine({"cpu": {"board": "b"}}, {"packages": {}}), Store(tmp_path)
-    for batch, code in ((1, "E-SSH-5"), (2, "E-AGENT-5"), (3, "E-TRTX-1"), (4, "E-SSH-3")):
+    codes = ("E-SSH-5", "E-AGENT-5", "E-TRTX-1", "E-SSH-3", "E-AGENT-2", "E-ON-3", "E-ON-4")
+    for batch, code in enumerate(codes, start=1):
         trial = Trial(model="null", backend="null", batch=batch)
         store.save(Result.begun(trial, where, Status.FAILED, Message(code, "x")))
     assert {r.trial.batch for r in store.finished(where).values()} == {3}
