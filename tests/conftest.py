@@ -3,11 +3,14 @@
 import contextlib
 import functools
 import gc
+import itertools
 import json
 import os
 import re
 import signal
 import sys
+import tempfile
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -101,7 +104,6 @@ def pytest_collection_finish() -> None:
     from edgescope.bench.child import SELDOM
 
     gc.enable()
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*SELDOM)
 
@@ -156,6 +158,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Reruns(config.option.reran))
+        cache = tempfile.TemporaryDirectory(prefix="edgescope-", ignore_cleanup_errors=True)
+        config.add_cleanup(cache.cleanup)
+        os.environ["EDGESCOPE_CACHE"] = cache.name  # workers and what tests start inherit it
     if config.option.part and config.option.spent:
         own = "-of-".join(map(str, config.option.part))
         config.pluginmanager.register(parting.Spent(config.option.spent / own))
@@ -179,24 +184,22 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory):
-    """A cache of this session's own, all its workers' one, inherited by every process that a test starts."""
-    before = os.environ.get("EDGESCOPE_CACHE")
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    (folder / "cache").mkdir(exist_ok=True)
-    os.environ["EDGESCOPE_CACHE"] = str(folder / "cache")
-    yield os.environ["EDGESCOPE_CACHE"]
-    if before is None:
-        del os.environ["EDGESCOPE_CACHE"]
-    else:
-        os.environ["EDGESCOPE_CACHE"] = before
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Hold for all tests what would cost each a tenth of a millisecond and more as a fixture that all use."""
+    config = session.config
+    with contextlib.ExitStack() as held:
+        if not config.pluginmanager.hasplugin("dsession"):  # who hands tests to workers runs none
+            held.enter_context(without_waiting())
+            if beside_others(config):
+                held.enter_context(sleeping_threads())
+                if "not network" not in config.option.markexpr:
+                    held.enter_context(one_registry_of_operators())
+        return (yield)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def sleeping_threads(pytestconfig):
+@contextlib.contextmanager
+def sleeping_threads() -> Iterator[None]:
     """Let the threads of ONNX Runtime sleep while they wait: where they spin they take the other worker's core."""
     import onnxruntime
 
@@ -205,23 +208,17 @@ def sleeping_threads(pytestconfig):
             super().__init__()
             self.add_session_config_entry("session.intra_op.allow_spinning", "0")
 
-    with pytest.MonkeyPatch.context() as patch:
-        if beside_others(pytestconfig):
-            patch.setattr(onnxruntime, "SessionOptions", Sleeping)
+    with mock.patch.object(onnxruntime, "SessionOptions", Sleeping):
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_registry_of_operators(pytestconfig):
+@contextlib.contextmanager
+def one_registry_of_operators() -> Iterator[None]:
     """Let PyTorch's exporter set up its table of operators once in a worker; it does that for each export, in 0.5 s."""
-    if not beside_others(pytestconfig) or "not network" in pytestconfig.option.markexpr:
-        yield
-        return
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
     once = functools.cache(ONNXRegistry.from_torchlib)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(once))
+    with mock.patch.object(ONNXRegistry, "from_torchlib", staticmethod(once)):
         yield
 
 
@@ -241,8 +238,8 @@ class Still:
         return 3e-8
 
 
-@pytest.fixture(scope="session", autouse=True)
-def without_waiting():
+@contextlib.contextmanager
+def without_waiting() -> Iterator[None]:
     """Spare runs in this process what costs a second and no test is about; those in processes of their own have it.
 
     The probes take 0.3 s. To collect the garbage of a process that holds the engines and all tests takes 0.3 s, and
@@ -261,6 +258,24 @@ def without_waiting():
             patch.setattr(module, "ctypes", mock.Mock())
         patch.setattr(os, "fsync", lambda handle: None)
         yield
+
+
+@pytest.fixture(scope="session")
+def cache_folder() -> Path:
+    """Return the cache of this session, all its workers' one, inherited by every process that a test starts."""
+    return Path(os.environ["EDGESCOPE_CACHE"])
+
+
+FOLDERS = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an empty folder of a test's own: pytest's looks through all earlier ones for a name that is free."""
+    every = tmp_path_factory.getbasetemp() / "tests"
+    folder = every / str(next(FOLDERS))
+    folder.mkdir(parents=True)
+    return folder
 
 
 @contextlib.contextmanager

@@ -139,7 +139,7 @@ def test_what_another_makes_already_is_waited_for_and_not_made_twice(tmp_path):
     def make(new):
         made.append(new)
         begun.set()
-        time.sleep(0.3)
+        time.sleep(0.1)
         new.write_bytes(b"network")
         return {}
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from edgescope.analysis.cells.replicates import (
     across,
     bounds,
     by_replicate,
+    field_of,
     judged,
     latencies_s,
     neighbours,
@@ -42,6 +44,15 @@ def of(make):
 
 def watts(value, lo=None, hi=None):
     return {"power_w": Measured(value, "W", lo, hi, 9)}
+
+
+def test_a_figure_that_rows_cannot_give_is_not_looked_for_in_them(make, monkeypatch):
+    bare = make.result([1e6] * 50, metrics={})
+    read = mock.Mock(side_effect=replicates.metrics)
+    monkeypatch.setattr(replicates, "metrics", read)
+    assert field_of(bare, "power_w") == Absent("not measured") and not read.called
+    assert field_of(bare, "latency_max_s").value == field_of(bare, "latency_p50_s").value == 1e-3
+    assert field_of(bare, "throughput_sps").unit == "samples/s" and read.call_count == 1
 
 
 def test_the_mean_over_replicates_has_students_interval(of):

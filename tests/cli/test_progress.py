@@ -112,5 +112,5 @@ def test_a_block_that_ends_soon_has_no_line_where_it_is_patient(capsys):
     with live.waiting("reading t.json", patience_s=30):
         pass
     with live.waiting("reading u.json", patience_s=0.01):
-        time.sleep(0.3)
+        time.sleep(0.1)
     assert capsys.readouterr().err == "reading u.json ...\n"

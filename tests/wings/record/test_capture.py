@@ -133,7 +133,7 @@ def test_what_cannot_be_read_is_absent_with_the_reason(tmp_path, monkeypatch):
 
 
 def test_this_machine_recorded_and_played_has_the_same_facts(tmp_path):
-    got = capture.capture("here", Plan(0.6, 5.0))
+    got = capture.capture("here", Plan(0.2, 10.0))
     assert any("proc/stat" in f.files for f in got.frames)
     recorder.write(got, tmp_path / "here.zip")
     there, now = replay.devices(str(tmp_path / "here.zip"))["cpu"].machine()

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,7 +32,7 @@ def films(tmp_path_factory):
 @pytest.fixture(scope="module")
 def weights(films, cache_folder):
     """name -> weights and what lies beside them, trained once by the worker that asks first."""
-    folder = Path(cache_folder, "trained in tests")
+    folder = cache_folder / "trained in tests"
     folder.mkdir(exist_ok=True)
 
     def train(name):

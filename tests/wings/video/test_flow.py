@@ -153,12 +153,12 @@ def test_stages_overlap_in_threads_and_not_in_sequence():
 
     def seconds(flow, in_flight):
         start = time.monotonic()
-        driven(flow, 30, in_flight)
+        driven(flow, 12, in_flight)
         return time.monotonic() - start
 
-    stages = [Stage("decode", Film(30)), *(Stage(f"s{k}", nap) for k in range(3))]
+    stages = [Stage("decode", Film(12)), *(Stage(f"s{k}", nap) for k in range(3))]
     sequence = seconds(Sequential(stages), 1)
-    stages[0] = Stage("decode", Film(30))
+    stages[0] = Stage("decode", Film(12))
     assert seconds(Threaded(stages), 8) < 0.7 * sequence
 
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from edgescope import registry
 from edgescope.analysis.run.summary import OFFLINE, latency_rows, metrics
 from edgescope.analysis.run.workers import due_in
-from edgescope.metrics import quantiles, scoped
+from edgescope.metrics import METRICS, quantiles, scoped
 from edgescope.records import Absent, Field, Measured, Result, Status
 from edgescope.stats import Interval, Judgement, judge, paired_log_ratio, quantile_metric
 from edgescope.stats.intervals import t_quantile
@@ -72,7 +72,9 @@ def field_of(result: Result, name: str) -> Field:
     """Return one metric of one result: as stored, else derived from its raw rows, else Absent with the reason."""
     if name in result.metrics:
         return result.metrics[name]
-    return _derived(result).get(name, Absent("not measured"))
+    known = METRICS.get(name)
+    of_rows = _derived(result) if known is None or known.merge == "rows" else {}
+    return of_rows.get(name, Absent("not measured"))
 
 
 _DERIVED: dict[tuple[Hashable, ...], Mapping[str, Field]] = {}
