@@ -125,6 +125,7 @@ BEHAVIOURS: dict[str, Callable[[Asked], list[Step]]] = {
         *asked.end(usage={**asked.usage, "prompt_tokens_details": {"cached_tokens": 7}}),
     ],
     "unchunked": lambda asked: [*asked.words(), *asked.end(), None],
+    "slow_start": lambda asked: [0.25, *asked.words(), *asked.end()],
     "strict": lambda asked: [*asked.words(), *asked.end()],
     "busy": lambda asked: [],
     "broken": lambda asked: [],
@@ -141,8 +142,8 @@ FIRST_IS_GOOD = (
 class Server:
     """Answers requests of any number of connections."""
 
-    def __init__(self, behaviours: list[str], rate: float | None, tokenizes: bool) -> None:
-        self.behaviours, self.rate, self.tokenizes = behaviours, rate, tokenizes
+    def __init__(self, behaviours: list[str], rate: float | None, first_s: float, *, tokenizes: bool) -> None:
+        self.behaviours, self.rate, self.first_s, self.tokenizes = behaviours, rate, first_s, tokenizes
         self.good = {*FIRST_IS_GOOD} & {*behaviours}
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -198,7 +199,7 @@ class Server:
         coding = "Transfer-Encoding: chunked" if chunked else "Connection: close"
         writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{coding}\r\n\r\n".encode())
         loop = asyncio.get_running_loop()
-        start, sent = loop.time(), 0
+        start, sent = loop.time() + self.first_s, 0
         for step in steps:
             if step is None:
                 return False
@@ -246,7 +247,7 @@ async def serve(args: argparse.Namespace) -> None:
     if args.certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(args.certificate)
-    made = Server(args.behaviour or ["fast"], args.rate, args.tokenizes)
+    made = Server(args.behaviour or ["fast"], args.rate, args.first, tokenizes=args.tokenizes)
     server = await asyncio.start_server(made.connected, "127.0.0.1", args.port, ssl=context, limit=1 << 24)
     print(f"listening on {server.sockets[0].getsockname()[1]}", flush=True)
     async with server:
@@ -258,6 +259,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--behaviour", action="append", choices=BEHAVIOURS)
     parser.add_argument("--rate", type=float, help="tokens a second; all at once without it")
+    parser.add_argument("--first", type=float, default=0.0, help="seconds until the first token, of a --rate")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--tokenizes", action="store_true", help="it has /tokenize and /detokenize")
     parser.add_argument("--certificate", type=Path, help="a .pem with key and certificate: serve https")

@@ -140,6 +140,12 @@ def test_an_answer_ends_though_its_connection_does_not(every):
     assert time.monotonic() - begun < 5
 
 
+def test_a_connection_that_is_kept_waits_as_long_as_a_new_one(every):
+    session = opened(every, "slow_start", quiet=10)
+    assert [session.generate(ASKED).output_tokens for _ in range(2)] == [12, 12]
+    session.close()
+
+
 def test_the_session_says_what_it_knows(every):
     session = opened(every, "strict", system="be brief")
     assert isinstance(session, Generates) and session.context == 4096 and session.elsewhere == ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgescope.wings.generation.engine import BrokenAnswer, Generated, Request
-from edgescope.wings.generation.http_stream import Connection, Head, events
+from edgescope.wings.generation.http_stream import DONE, Connection, Head, events
 
 END_S = 0.2
 """Seconds that a server may take to end its coding behind the end of the answer; its connection is closed then."""
@@ -43,9 +43,9 @@ class Arrivals:
         last, quiet_ns, data = 0, int(line.quiet_s * 1e9), b""
         try:
             for data, now in events(line.pieces(head)):
-                if data == b"[DONE]":
+                if data == DONE:
                     self.done = True
-                    line.sock.settimeout(END_S)
+                    line.patience(END_S)
                 elif self._take(json.loads(data), now):
                     last = now
                 elif last and now - last > quiet_ns and not self.done:
