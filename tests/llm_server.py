@@ -127,6 +127,7 @@ BEHAVIOURS: dict[str, Callable[[Asked], list[Step]]] = {
     "unchunked": lambda asked: [*asked.words(), *asked.end(), None],
     "slow_start": lambda asked: [0.25, *asked.words(), *asked.end()],
     "strict": lambda asked: [*asked.words(), *asked.end()],
+    "tells_key": lambda asked: [asked.piece(asked.body["key"]), *asked.words(asked.n - 1), *asked.end()],
     "busy": lambda asked: [],
     "broken": lambda asked: [],
     "not_streamed": lambda asked: [],
@@ -164,13 +165,19 @@ class Server:
         fields = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
         data = await reader.readexactly(int(fields.get("content-length", 0)))
         path, body = first.split(" ")[1], json.loads(data or b"{}")
+        key = fields.get("authorization", "")
+        if path == "/props" and "tells_key" in self.behaviours:
+            return _whole(writer, 200, {"key": key, "build": f"made for {key.split()[-1]}"})
         if path.endswith("/models"):
-            rows = [{"id": name, "object": "model", "max_model_len": 4096} for name in self.behaviours]
+            owner = {"owned_by": key} if "tells_key" in self.behaviours else {}
+            rows = [
+                {"id": name, "object": "model", "max_model_len": 4096, **owner} for name in self.behaviours
+            ]
             return _whole(writer, 200, {"object": "list", "data": rows})
         if path.endswith("tokenize") and self.tokenizes:
             return _whole(writer, 200, _tokenized(path, body))
         if path.endswith("/completions"):
-            return await self.generate(path, body, fields.get("authorization", ""), writer)
+            return await self.generate(path, {**body, "key": key}, key, writer)
         return _whole(writer, 404, {"error": "no such path"})
 
     async def generate(self, path: str, body: dict[str, Any], key: str, writer: asyncio.StreamWriter) -> bool:

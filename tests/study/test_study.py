@@ -40,6 +40,12 @@ def test_a_repeated_value_is_one_cell():
     assert len(grid.grid({"model": "null", "batch": [1, 1]})) == 1
 
 
+@pytest.mark.wings
+def test_without_an_engine_or_a_device_a_model_runs_at_home():
+    trial = grid.grid({"model": "http://127.0.0.1:9/v1", "workload": "generate", "precision": "as_is"})[0]
+    assert (trial.backend, trial.device) == ("openai", "server")
+
+
 NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
 
 

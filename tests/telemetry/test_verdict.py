@@ -104,6 +104,7 @@ def test_a_probe_is_told_beside_the_limit_of_its_direction(probes, told):
         ({"cpu_others": None}, {}, Trust.UNKNOWN),
         ({}, {"cost": {"hz": 10.0, "alive": False, "end": "died: killed by signal 9"}}, Trust.UNKNOWN),
         ({}, {"cost": {"hz": 0.0, "alive": False, "end": "off (hz = 0)"}}, Trust.UNKNOWN),
+        ({}, {"away": "another machine computed"}, Trust.UNKNOWN),
     ],
 )
 def test_each_rule_on_both_sides_of_its_threshold(series, extra, trust):

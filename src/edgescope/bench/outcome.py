@@ -98,6 +98,7 @@ def _assembled(started: Result, watch: Watch, run: Run) -> Result:
         verdict=watch.verdict(
             window,
             summary.speeds(queries, window, trial.scenario),
+            run.effective.unwatched,
             apart=registry.place(run.effective.device).is_host and apart(started.machine, watch.core_to_core),
         ),
         warnings=(

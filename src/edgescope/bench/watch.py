@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -128,10 +128,11 @@ class Watch:
     def _keep(self, telemetry: Telemetry) -> None:
         self.readings, self.cost = telemetry.readings(), telemetry.cost()
 
-    def verdict(self, window: Window, speeds: str = "", *, apart: bool = False) -> Verdict:
+    def verdict(self, window: Window, speeds: str = "", away: str = "", *, apart: bool = False) -> Verdict:
         """Return whether the window's numbers may be trusted.
 
-        `speeds` names the run's speeds if it had several; `apart`: a hypervisor has its CPUs apart.
+        `speeds` names the run's speeds if it had several; `apart`: a hypervisor has its CPUs apart; `away`: why
+        the machine that computed is not this one.
         """
         return judge(
             self.readings,
@@ -144,6 +145,7 @@ class Watch:
             speeds=speeds,
             core_to_core=self.core_to_core,
             apart=apart,
+            away=away,
         )
 
     def board_memory(self, device: str, window: Window, before: Json) -> dict[str, Field]:
@@ -213,12 +215,7 @@ def joined(found: Sequence[Throttle]) -> Throttle | None:
     """Return the throttling of several devices combined, or None if `found` is empty."""
     if not found:
         return None
-    return Throttle(
-        tuple(e for t in found for e in t.events),
-        tuple(e for t in found for e in t.looked_at),
-        tuple(e for t in found for e in t.absent),
-        tuple(e for t in found for e in t.unknown),
-    )
+    return Throttle(*(tuple(e for t in found for e in getattr(t, f.name)) for f in fields(Throttle)))
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,8 @@ class Effective:
     threads: int | None = None
     evidence: str = ""
     """Where this was read, e.g. `OpenVINO runtime model: 52 of 52 convolutions f32`."""
+    unwatched: str = ""
+    """Why this machine's sensors do not tell of the machine that computed; '' if they do."""
 
 
 @dataclass(frozen=True)

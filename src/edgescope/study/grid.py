@@ -20,6 +20,7 @@ from edgescope.errors import EdgescopeError, Message, UsageError
 from edgescope.isolate import placement
 from edgescope.models import zoo
 from edgescope.records import Json, Trial, colocated_with
+from edgescope.records.trial import usual_backend
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.study import rules, schema
 from edgescope.study.rules import Conflict, Place, conflicts
@@ -93,7 +94,7 @@ def _product(keys: Mapping[str, Json], say: Say) -> Iterator[Trial]:
 
 def _trial(keys: dict[str, Any]) -> Trial:
     """Return the Trial; without a device it gets the default device of its backend."""
-    backend = keys.get("backend")
+    backend = keys.get("backend") or usual_backend(str(keys.get("model")))
     if keys.get("device") is None and isinstance(backend, str) and backend in registry.BACKENDS:
         keys["device"] = registry.home(backend)
     keys = settled(keys)

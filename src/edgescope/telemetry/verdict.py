@@ -44,6 +44,7 @@ def judge(
     speeds: str = "",
     core_to_core: float | None = None,
     apart: bool = False,
+    away: str = "",
 ) -> Verdict:
     """Return the verdict on the window [start_ns, stop_ns], each sentence of evidence with its figure.
 
@@ -51,7 +52,7 @@ def judge(
     seconds after divided by before (devices.clocks), `memory` the memory probe's (devices.probes); None if not
     taken. `speeds` names the speeds of the window's own queries if there were several (analysis.run.summary).
     `core_to_core`: the seconds of a cache line from CPU to CPU (devices.probes), `apart`: whether a hypervisor
-    has the CPUs apart (analysis.run.apart).
+    has the CPUs apart (analysis.run.apart). `away`: why the machine that computed is not this one.
 
     THROTTLED   a throttling counter moved; a `throttled_*` channel was set at any reading of the window (thermal,
                 over-current, under-voltage) or in more than its share of the readings (power cap 5 %, clock 20 %); or
@@ -60,9 +61,10 @@ def judge(
                 if those are fewer), or memory pressure > 5 %, or the same work took > 10 % longer afterwards or
                 before, or the queries themselves ran at two speeds, 10 % apart or more, or a virtual machine's CPUs
                 were apart
-    UNKNOWN     the sampler died, or fewer than 3 ticks or 80 % of the scheduled ones fall inside the window, or
-                a guard's sensor fell silent in it or before it, or the CPU shares were not measured, or there is
-                neither a throttling counter nor a spin probe, or a device says that nothing may be certified
+    UNKNOWN     another machine computed, or the sampler died, or fewer than 3 ticks or 80 % of the scheduled ones
+                fall inside the window, or a guard's sensor fell silent in it or before it, or the CPU shares were not
+                measured, or there is neither a throttling counter nor a spin probe, or a device says that nothing may
+                be certified
     CLEAN       none of these; if clocks or counters are unreadable the evidence says so
     """
     span = (start_ns, stop_ns)
@@ -70,7 +72,8 @@ def judge(
     disturbed, quiet = _disturbed(readings, span, {"spin": slowdown, "memory": memory}, speeds)
     if core_to_core is not None:
         (disturbed if apart else quiet).append(_distance(core_to_core, apart=apart))
-    unknown = _unknown(readings, span, cost) + _unwatched(readings, throttle, slowdown)
+    unknown = [away] * bool(away) + _unknown(readings, span, cost)
+    unknown += _unwatched(readings, throttle, slowdown)
     for trust, evidence in (
         (Trust.THROTTLED, throttled),
         (Trust.DISTURBED, disturbed),
@@ -166,8 +169,6 @@ def _unwatched(readings: Readings, throttle: Throttle | None, slowdown: float | 
 def mean_share(readings: Readings, name: str, start_ns: int, stop_ns: int) -> float | None:
     """Return the time-weighted mean of an interval channel over the window, or None if it was not read."""
     t_ns, value = readings.series(name)
-    if len(t_ns) < 2:
-        return None
     weight = np.minimum(t_ns[1:], stop_ns) - np.maximum(t_ns[:-1], start_ns)
     inside = weight > 0
     if not inside.any():

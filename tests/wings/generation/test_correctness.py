@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgescope.backends.base import Spec
+from edgescope.records import Trial
 from edgescope.wings.generation import correctness, shapes
 from edgescope.wings.generation.engine import BrokenAnswer, Generated
 
@@ -103,6 +104,45 @@ def test_tokens_after_the_first_other_one_count_for_nothing(said):
     found = correctness.agreement(_Text(answers.tolist()), said)
     assert found.n == 14 * 16 + 4 + 1
     assert found.value == pytest.approx((14 * 16 + 3) / found.n)
+
+
+def _written(tokens):
+    return "".join(f"<{token}>" for token in tokens)
+
+
+def test_text_alone_agrees_as_far_as_it_is_that_of_the_reference(said):
+    answers = said.answers.copy()
+    answers[0, 3:] += 1
+    answers[1, 0] += 1
+    asked = []
+
+    class Writes(_Text):
+        def generate(self, request):
+            asked.append(request)
+            return replace(super().generate(request), text=_written(next(texts)), tokens=None)
+
+    texts = iter(answers.tolist())
+    found = correctness.agreement(Writes(answers.tolist()), said, _written)
+    assert found.value == pytest.approx((14 * 16 + 3) / found.n) and found.n == 14 * 16 + 4 + 1
+    assert [request.text for request in asked] == [_written(given) for given in said.given.tolist()]
+
+
+def test_a_reference_is_another_model_than_what_is_measured(tmp_path):
+    class Parts:
+        folder = tmp_path
+
+        def model(self, trial):
+            return trial.model
+
+    trial = Trial(model="http://127.0.0.1:9/v1", workload="generate", options={"reference": "llm:smollm2"})
+    assert correctness.source(trial, Parts()) == "llm:smollm2"
+    assert correctness.source(replace(trial, options={}), Parts()) == trial.model
+
+
+def test_a_file_makes_text_of_its_tokens(model):
+    decode = correctness.decoder(model)
+    assert decode(_session(model).encode("hello there")) == "hello there"
+    assert correctness.decoder(None) is None
 
 
 def test_what_agrees_by_its_value_and_not_by_its_lower_bound_fails(said):

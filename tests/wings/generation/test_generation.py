@@ -16,6 +16,7 @@ from edgescope.records import (
     QUERY_ERROR,
     QUERY_OK,
     UNIT,
+    Absent,
     Effective,
     Machine,
     Measured,
@@ -169,6 +170,16 @@ def test_a_broken_answer_is_a_failed_query_counted_by_kind(opened):
         found = work.metrics(queries, Window(0, 4, 0, time.monotonic_ns()))
     assert (found["broken_stalled"].value, found["broken_refused"].value) == (2, 1)
     assert found["output_tokens"].n == 1
+
+
+def test_what_is_not_known_of_another_process_is_absent(opened):
+    class Elsewhere(Scripted):
+        def unseen(self):
+            return {"peak_rss_bytes": Absent("it is another process")}
+
+    with opened(Elsewhere(), output_tokens=3) as work:
+        found = work.metrics(_queries(run(work, 1)), Window(0, 1, 0, time.monotonic_ns()))
+    assert found["peak_rss_bytes"] == Absent("it is another process")
 
 
 def _queries(rows):

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from edgescope import registry
+from edgescope.analysis.run.energy_window import SCOPES
 from edgescope.backends.base import Spec
 from edgescope.errors import SettingError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
-from edgescope.records import Trial
+from edgescope.records import Absent, Trial
 from edgescope.wings.generation.endpoint import Endpoint
-from edgescope.wings.generation.engine import BrokenAnswer, Generates, Request
+from edgescope.wings.generation.engine import Apart, BrokenAnswer, Generates, Request
 from edgescope.wings.generation.openai import OpenAi
 
 pytestmark = pytest.mark.process
@@ -188,34 +189,25 @@ def test_options_that_are_none(options, code):
 KEY = "sk-do-not-tell-4711"
 
 
-def test_a_key_is_sent_and_never_told(every, monkeypatch):
-    for variable, named in (("OPENAI_API_KEY", None), ("OWN", "OWN")):
-        monkeypatch.setenv(variable, KEY)
-        with pytest.raises(UnsupportedError) as refused:
-            opened(every, "echoes", **({"key_variable": named} if named else {}))
-        assert "wrong key: Bearer (the key)" in str(refused.value) and KEY not in str(refused.value)
-        monkeypatch.delenv(variable)
-
-
-@pytest.mark.parametrize("named", [KEY, "NOT_SET_ANYWHERE"])
-def test_a_key_that_is_not_there(every, named):
-    with pytest.raises((SettingError, UsageError)) as refused:
-        opened(every, "fast", key_variable=named)
-    assert refused.value.code == "E-URL-3" and KEY not in str(refused.value)
+@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "EDGESCOPE_API_KEY"])
+def test_a_key_is_sent_and_never_told(every, monkeypatch, variable):
+    monkeypatch.setenv(variable, KEY)
+    with pytest.raises(UnsupportedError) as refused:
+        opened(every, "echoes")
+    assert "wrong key: Bearer (the key)" in str(refused.value) and KEY not in str(refused.value)
 
 
 @pytest.mark.parametrize("here", [True, False])
 def test_the_usual_key_does_not_leave_this_machine_unencrypted(every, monkeypatch, here):
     from edgescope.wings.generation import endpoint
 
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("OTHER", KEY)
     monkeypatch.setattr(endpoint.Connection, "same_machine", here)
-    address = endpoint.Address.of(every)
-    for variable, sent in ((None, here), ("OTHER", True)):
-        server = endpoint.Server(address, variable, 10.0)
+    for variable, sent in (("OPENAI_API_KEY", here), ("EDGESCOPE_API_KEY", True)):
+        monkeypatch.setenv(variable, KEY)
+        server = endpoint.Server(endpoint.Address.of(every), 10.0)
         assert server.authorized is sent
         server.close()
+        monkeypatch.delenv(variable)
 
 
 def test_a_key_that_would_split_the_request(every, monkeypatch):
@@ -223,6 +215,42 @@ def test_a_key_that_would_split_the_request(every, monkeypatch):
     with pytest.raises(SettingError) as refused:
         opened(every, "fast")
     assert KEY not in str(refused.value)
+
+
+def test_a_server_elsewhere_is_not_watched(every, monkeypatch):
+    from edgescope.wings.generation import endpoint
+
+    session = opened(every, "fast")
+    assert session.effective().unwatched == "" and isinstance(session, Apart)
+    assert isinstance(session.unseen()["peak_rss_bytes"], Absent)
+    session.close()
+    monkeypatch.setattr(endpoint.Connection, "same_machine", False)
+    session = opened(every, "fast")
+    assert "another machine" in session.effective().unwatched
+    session.close()
+    for device in ("cpu", "cuda"):
+        spec = Spec("as_is", options={"model": "fast"}, device=device)
+        with pytest.raises(UsageError) as refused:
+            OpenAi().prepare(Endpoint(every), spec, Path())
+        assert refused.value.code == "E-URL-8"
+
+
+def test_a_server_here_computes_on_what_its_owner_says(every):
+    spec = Spec("as_is", options={"model": "fast", "quiet": 2}, device="cpu")
+    session = OpenAi().load(OpenAi().prepare(Endpoint(every), spec, Path()))
+    assert session.effective().device == "cpu"
+    session.close()
+
+
+def test_no_meter_of_this_machine_sees_a_server():
+    assert set(SCOPES) <= set(registry.place("server").unseen_by)
+
+
+def test_a_reference_needs_prompts_without_a_template(every):
+    with pytest.raises(UsageError) as refused:
+        opened(every, "fast", reference="llm:smollm2")
+    assert refused.value.code == "E-URL-9"
+    opened(every, "fast", reference="llm:smollm2", api="completions").close()
 
 
 def test_a_url_is_a_model():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from edgescope.analysis.run.energy_window import SCOPES
 from edgescope.backends.base import About
 from edgescope.records import Place
 
@@ -34,8 +35,11 @@ class AboutDecoder(About):
     PACKAGES: ClassVar[Sequence[str]] = ("torch", "gguf")
 
 
-SERVER = Place("server", "server")
-"""Where a server computes: which machine that is, and what on it, is not known from its interface."""
+SERVER = Place("server", "server", unseen_by=SCOPES)
+"""Where a server computes: which machine that is, and what on it, is not known from its interface.
+
+No meter of this machine can be said to see it; `--device cpu` or `cuda` says so of a server that runs here.
+"""
 
 
 class AboutOpenAi(About):

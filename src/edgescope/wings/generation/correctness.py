@@ -23,14 +23,18 @@ from edgescope import cache
 from edgescope.backends.base import Spec
 from edgescope.errors import Message, UnavailableError, UnsupportedError
 from edgescope.models.base import Model
-from edgescope.records import Absent, Field, Measured, Verification, digest
+from edgescope.records import Absent, Field, Measured, Trial, Verification, digest
 from edgescope.records.lazy import NDArray, np
 from edgescope.stats.pairs import wilson
 from edgescope.verify.judge import required_agreement
+from edgescope.wings.generation import tokenizer
 from edgescope.wings.generation.engine import BrokenAnswer, Generates, Request, Scores
+from edgescope.wings.generation.gguf_file import GgufFile, header
 from edgescope.wings.generation.prompts import text
 from edgescope.workloads.base import Parts
 
+Decode = Callable[[Sequence[int]], str]
+"""Makes text of tokens."""
 VERSION = 1  # raise this when the text or the questions change
 PLACES, GIVEN, ASKED = 16, 16, 16
 """Places in the text, tokens given at each, tokens asked for."""
@@ -75,6 +79,22 @@ class Truth:
         chance = self.ids.shape[1] / (1 + self.ids.max())
         hits = (self.ids[:-1] == self.text[1:, None]).any(1)
         return bool(hits.mean() > max(EXPECTED, 2 * chance))
+
+
+def source(trial: Trial, parts: Parts) -> Model:
+    """Return the model whose weights judge a trial: its own, or what its server is said to serve."""
+    named = trial.options.get("reference")
+    return parts.model(trial if named is None else replace(trial, model=str(named), shapes={}))
+
+
+def decoder(model: Model) -> Decode | None:
+    """Return what makes text of a file's tokens; None if its tokenizer is not known here."""
+    if not isinstance(model, GgufFile):
+        return None
+    try:
+        return tokenizer.read(header(model.path, texts=True).facts, model.info.name).decode
+    except UnsupportedError:
+        return None
 
 
 def prepare(model: Model, parts: Parts) -> Truth | Message:
@@ -138,8 +158,9 @@ def judge(
     precision: str,
     trained: bool,
     min_agreement: float | None = None,
+    decode: Decode | None = None,
 ) -> Verification:
-    """Return whether a session answers as fp32 does; it fails if it breaks off or gives no tokens.
+    """Return whether a session answers as fp32 does; it fails if it breaks off, or gives no tokens and no `decode`.
 
     `min_agreement` asks for more than the floor of the precision; UsageError if it asks for less.
     """
@@ -147,7 +168,7 @@ def judge(
     if not trained and min_agreement is None:
         floor = UNTRAINED_FLOOR
     try:
-        share = agreement(session, said)
+        share = agreement(session, said, decode)
     except BrokenAnswer as error:
         return Verification(
             False, "none", {}, floor, f"an answer to the gate's text is broken: {error}", ORIGIN
@@ -179,14 +200,18 @@ def _told(share: Measured, apart: Field, floor: float, *, trained: bool) -> str:
     return first + second + ("" if trained else "; untrained weights: only a gross fault shows")
 
 
-def agreement(session: Generates, said: Truth) -> Measured:
-    """Return the share of tokens that are fp32's, each answer up to its first other one; with Wilson's interval."""
+def agreement(session: Generates, said: Truth, decode: Decode | None = None) -> Measured:
+    """Return the share of tokens that are fp32's, each answer up to its first other one; with Wilson's interval.
+
+    Where an engine gives text alone, a token is fp32's if the text begins with that of fp32's answer up to it: `decode`
+    makes text of its tokens, as its file does.
+    """
     hits = seen = 0
     for given, right in zip(said.given.tolist(), said.answers.tolist(), strict=True):
-        got = session.generate(Request(tuple(given), session.decode(given), len(right))).tokens
-        if got is None:
+        got = session.generate(Request(tuple(given), (decode or session.decode)(given), len(right)))
+        if got.tokens is None and decode is None:
             raise BrokenAnswer("empty", "the engine gives text and no tokens")
-        alike = _alike(got, right)
+        alike = _alike(got.tokens, right) if got.tokens is not None else _spelt_alike(got.text, right, decode)
         hits += alike
         seen += min(alike + 1, len(right))
     found = wilson(hits, seen)
@@ -196,6 +221,12 @@ def agreement(session: Generates, said: Truth) -> Measured:
 def _alike(got: Sequence[int], right: Sequence[int]) -> int:
     pairs = zip(got, right, strict=False)
     return next((n for n, (mine, other) in enumerate(pairs) if mine != other), min(len(got), len(right)))
+
+
+def _spelt_alike(text: str, right: Sequence[int], decode: Decode | None) -> int:
+    """Return how many of these tokens a text begins with; a token may end within a character."""
+    assert decode is not None
+    return max(n for n in range(len(right) + 1) if text.startswith(decode(right[:n])))
 
 
 def divergence(scores: NDArray[Any], said: Truth) -> Field:

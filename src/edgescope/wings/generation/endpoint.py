@@ -23,8 +23,8 @@ from edgescope.wings.generation.http_stream import Address, Connection, Head, re
 if TYPE_CHECKING:
     import torch
 
-USUAL_KEY = "OPENAI_API_KEY"
-"""The environment variable with the key, unless an option names another."""
+USUAL_KEY, OWN_KEY = "OPENAI_API_KEY", "EDGESCOPE_API_KEY"
+"""The environment variables with the key; edgescope's own comes first. No option names a key: results keep options."""
 LONGEST_WAIT_S = 30.0
 """Seconds that a Retry-After is heeded at most."""
 TOLD = 300
@@ -67,39 +67,26 @@ class Server:
     The key is read from the environment, and lives in this object alone: no message and no result holds it.
     """
 
-    def __init__(self, address: Address, variable: str | None, quiet_s: float) -> None:
+    def __init__(self, address: Address, quiet_s: float) -> None:
         self.address, self.quiet_s = address, quiet_s
         self._idle: list[Connection] = []
         with self._line() as line:
             self.here = line.same_machine
             """Whether it runs on this machine, by its address; one behind a tunnel seems to."""
             self._idle.append(line)
-        self._key = self._read_key(variable)
+        self._key = self._read_key()
         self.authorized = bool(self._key)
 
-    def _read_key(self, variable: str | None) -> str:
-        """Return the key, '' for none. The usual one leaves this machine only encrypted; one that is named, anyhow."""
-        if variable is None and self.address.scheme == "http" and not self.here:
-            return ""
-        if variable and not variable.isidentifier():
-            raise UsageError(
-                "E-URL-3",
-                "key_variable takes the name of an environment variable, not a key",
-                effect="Nothing was measured",
-                fix="export OPENAI_API_KEY=..., and leave --option key_variable out",
-            )
-        key = os.environ.get(variable or USUAL_KEY, "").strip()
-        if variable and not key:
-            raise SettingError(
-                "E-URL-3",
-                f"the environment variable {variable} holds no key",
-                effect="Nothing was measured",
-                fix=f"export {variable}=..., or leave --option key_variable out",
-            )
+    def _read_key(self) -> str:
+        """Return the key, '' for none. The usual one leaves this machine only encrypted; edgescope's own, anyhow."""
+        plain = self.address.scheme == "http" and not self.here
+        names = (OWN_KEY,) if plain else (OWN_KEY, USUAL_KEY)
+        name = next((name for name in names if os.environ.get(name, "").strip()), names[0])
+        key = os.environ.get(name, "").strip()
         if not (key.isascii() and key.isprintable()):
             raise SettingError(
                 "E-URL-3",
-                f"the key in {variable or USUAL_KEY} holds characters that no key has",
+                f"the key in {name} holds characters that no key has",
                 effect="Nothing was measured",
                 fix="set it again, without line ends",
             )
@@ -112,9 +99,19 @@ class Server:
 
     def said(self, text: str) -> str:
         """Return a text of the server as one short line, without the key if it repeats it."""
-        text = text.replace(self._key, "(the key)") if self._key else text
+        text = str(self._without_key(text))
         text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
         return text if len(text) <= TOLD else f"{text[:TOLD]}..."
+
+    def _without_key(self, told: Json) -> Json:
+        """Return what the server told without the key, if it repeats it: results keep what is told."""
+        if not self._key:
+            return told
+        if isinstance(told, str):
+            return told.replace(self._key, "(the key)")
+        if isinstance(told, Mapping):
+            return {str(self._without_key(k)): self._without_key(v) for k, v in told.items()}
+        return [self._without_key(each) for each in told] if isinstance(told, list) else told
 
     @contextmanager
     def asked(self, body: Mapping[str, Any], path: str) -> Iterator[tuple[Connection, Head]]:
@@ -136,9 +133,9 @@ class Server:
         if head.status in (404, 405, 501):
             return None
         if head.status != 200:
-            raise BrokenAnswer("failed", f"{head.status} {head.reason}: {self.said(text)}")
+            raise BrokenAnswer("failed", self.said(f"{head.status} {head.reason}: {text}"))
         try:
-            return json.loads(data)
+            return self._without_key(json.loads(data))
         except (ValueError, RecursionError):
             raise BrokenAnswer("malformed", f"{path} is no JSON: {self.said(text)}") from None
 
@@ -166,13 +163,13 @@ class Server:
             raise
 
     def _refusal(self, head: Head, line: Connection) -> BrokenAnswer:
-        text = self.said(line.whole(head).decode("utf-8", "replace"))
+        text = line.whole(head).decode("utf-8", "replace")
         wait = head.fields.get("retry-after", "")
         if head.status not in (429, 503):
-            return BrokenAnswer("failed", f"{head.status} {head.reason}: {text}")
+            return BrokenAnswer("failed", self.said(f"{head.status} {head.reason}: {text}"))
         time.sleep(min(float(wait), LONGEST_WAIT_S) if wait.isdigit() else 1.0)
-        asks = f", Retry-After {self.said(wait)}" if wait else ""
-        return BrokenAnswer("refused", f"{head.status} {head.reason}{asks}: {text}")
+        asks = f", Retry-After {wait}" if wait else ""
+        return BrokenAnswer("refused", self.said(f"{head.status} {head.reason}{asks}: {text}"))
 
     # -- what it says of itself
 
@@ -227,10 +224,10 @@ def _plain(value: object) -> bool:
     return isinstance(value, int | float | bool) or (isinstance(value, str) and len(value) <= TOLD)
 
 
-def reached(url: str, variable: str | None, quiet_s: float) -> Server:
+def reached(url: str, quiet_s: float) -> Server:
     """Return the server at a URL; UnavailableError E-URL-5 if none answers there."""
     try:
-        return Server(Address.of(url), variable, quiet_s)
+        return Server(Address.of(url), quiet_s)
     except BrokenAnswer as broken:
         raise unreached(url, broken) from None
 

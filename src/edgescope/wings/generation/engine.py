@@ -7,10 +7,11 @@ a `SelfDriven` backend and none of this.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from edgescope.records import Field
 from edgescope.records.lazy import NDArray
 
 
@@ -87,3 +88,11 @@ class Scores(Protocol):
 
     def scores(self, tokens: Sequence[int]) -> NDArray[Any]:
         """Return the logits after each of these tokens, (tokens, vocabulary) float32."""
+
+
+@runtime_checkable
+class Apart(Protocol):
+    """Optional for such a session: another process computes its answers."""
+
+    def unseen(self) -> Mapping[str, Field]:
+        """Return the metrics of this process that would be taken for the other's, each Absent with the reason."""

@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -127,7 +128,8 @@ class Connection:
     @property
     def same_machine(self) -> bool:
         """Return whether the other end has an address of this machine."""
-        return bool(self.sock.getpeername()[0] == self.sock.getsockname()[0])
+        there, here = self.sock.getpeername()[0], self.sock.getsockname()[0]
+        return bool(there == here) or ip_address(there).is_loopback
 
     def patience(self, seconds: float) -> None:
         """Let the kernel end a read or a write after so long: Python would wait with a call of its own before each."""

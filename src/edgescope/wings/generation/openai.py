@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 from edgescope.backends.base import Artifact, Spec, checked, choice
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model
-from edgescope.records import Effective, Json
+from edgescope.records import Absent, Effective, Field, Json
 from edgescope.records.lazy import NDArray
-from edgescope.wings.generation.about import AboutOpenAi
+from edgescope.wings.generation.about import SERVER, AboutOpenAi
 from edgescope.wings.generation.arrivals import Arrivals
 from edgescope.wings.generation.endpoint import Server, reached, unreached
 from edgescope.wings.generation.engine import BrokenAnswer, Generated, Request
@@ -38,15 +38,30 @@ class OpenAi(AboutOpenAi):
         "model": "the server's name of the model (the only one that it lists)",
         "api": "chat or completions: with or without the server's chat template (chat)",
         "system": "a system prompt for every chat (none)",
-        "key_variable": "environment variable with the API key (OPENAI_API_KEY, over https or to this machine)",
+        "reference": "what it serves, as llm:smollm2 or FILE.gguf: its answers are compared with that in fp32 (none)",
         "quiet": f"seconds without a token until an answer is given up ({QUIET_S:g})",
     }
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
         """Ask the server for its model; UsageError if it does not have it, UnavailableError if none answers."""
         checked("openai", spec, self.OPTIONS)
+        if "reference" in spec.options and choice(spec, "api", tuple(PATHS)) == "chat":
+            raise UsageError(
+                "E-URL-9",
+                "a chat's template stands between the prompt and the answer",
+                effect="Its answers cannot be compared with those of the reference",
+                fix="--option api=completions",
+            )
         server = _server(model.info.name, spec)
         try:
+            if spec.device != SERVER.name and not server.here:
+                raise UsageError(
+                    "E-URL-8",
+                    f"what a server on another machine computes on is not known, nor that it is {spec.device}",
+                    evidence=f"{server.address.authority} is not this machine",
+                    effect="This machine's sensors would be taken for the server's",
+                    fix="leave --device out",
+                )
             name, said = server.model(_text(spec, "model"))
             notes: dict[str, Json] = {"name": name, "model": said, "here": server.here, **server.facts()}
         except BrokenAnswer as broken:
@@ -76,7 +91,7 @@ def _server(url: str, spec: Spec) -> Server:
         quiet_s = 0.0
     if not 0 < quiet_s <= 3600:
         raise UsageError("E-OPT-2", f"quiet must be seconds up to 3600, not {quiet!r}")
-    return reached(url, _text(spec, "key_variable"), quiet_s)
+    return reached(url, quiet_s)
 
 
 def _text(spec: Spec, name: str) -> str | None:
@@ -133,7 +148,8 @@ class OpenAiSession:
             f"{self._name} on {where}; tokens counted {counts}; "
             f"fields of step {self._rung + 1} of {len(LADDER)} taken{ignored}"
         )
-        return Effective(self._spec.device, "unknown", None, evidence)
+        unwatched = f"{where}, computed: none of its sensors was read" if self.elsewhere else ""
+        return Effective(self._spec.device, "unknown", None, evidence, unwatched)
 
     def close(self) -> None:
         """Close the connections."""
@@ -177,6 +193,10 @@ class OpenAiSession:
     def elsewhere(self) -> str:
         """The machine that computes, if it is not this one; '' if it is."""
         return "" if self._server.here else self._server.address.authority
+
+    def unseen(self) -> Mapping[str, Field]:
+        """Return what is known of this process and not of the server."""
+        return {"peak_rss_bytes": Absent("the server computes in a process of its own")}
 
     # -- how it asks
 

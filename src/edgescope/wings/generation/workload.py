@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 from edgescope import registry
 from edgescope.backends.base import Artifact, spec_of
 from edgescope.errors import Message, UnsupportedError
-from edgescope.models.base import Model
 from edgescope.options import Option, read
 from edgescope.records import (
     Absent,
@@ -31,7 +30,7 @@ from edgescope.records import (
     Window,
 )
 from edgescope.wings.generation import correctness
-from edgescope.wings.generation.engine import BrokenAnswer, Generates, Request
+from edgescope.wings.generation.engine import Apart, BrokenAnswer, Generates, Request
 from edgescope.wings.generation.figures import Answer, Answers, Figures, Limits, spans
 from edgescope.wings.generation.prompts import TOKENS_A_WORD, Prompts
 from edgescope.workloads.base import OpenWorkload, Parts, SampleOutput
@@ -76,7 +75,7 @@ class Generation:
     def prepare(self, trial: Trial, parts: Parts) -> None:
         """Make or find the engine's file, and what its weights say in fp32."""
         self._artifact(trial, parts)
-        correctness.prepare(parts.model(trial), parts)
+        correctness.prepare(correctness.source(trial, parts), parts)
 
     def _artifact(self, trial: Trial, parts: Parts) -> Artifact:
         read(NAME, trial.workload_options, self.OPTIONS)
@@ -101,7 +100,7 @@ class Generation:
                     work=work,
                     model=artifact.model.info,
                     effective=session.effective,
-                    verify=lambda machine: judged(session, trial, artifact.model, parts),
+                    verify=lambda machine: judged(session, trial, parts),
                     facts=_facts(loaded - start, first - loaded),
                     artifact={**described(artifact), **asking.about()},
                     failure=lambda: asking.failures.first,
@@ -152,7 +151,8 @@ class Asking:
         """Return the metrics of the window."""
         self._window = window
         limits = Limits(self.options["ttft_limit"], self.options["itl_limit"])
-        return Figures(self.answers.of(rows), rows, window).all(limits, self.answers.broken)
+        unseen = self.session.unseen() if isinstance(self.session, Apart) else {}
+        return {**Figures(self.answers.of(rows), rows, window).all(limits, self.answers.broken), **unseen}
 
     def spans(self) -> Spans:
         """Return the phases of every answer within the window."""
@@ -167,8 +167,9 @@ class Asking:
         return {"sampling": "greedy", "template": "none", **self.options}
 
 
-def judged(session: Generates, trial: Trial, model: Model, parts: Parts) -> GateOutcome:
+def judged(session: Generates, trial: Trial, parts: Parts) -> GateOutcome:
     """Return whether a session answers as its file's weights do in fp32, or why that cannot be judged."""
+    model = correctness.source(trial, parts)
     said = correctness.prepare(model, parts)
     if isinstance(said, Message):
         return said
@@ -177,6 +178,7 @@ def judged(session: Generates, trial: Trial, model: Model, parts: Parts) -> Gate
         said,
         precision=trial.precision,
         trained=said.trained,
+        decode=correctness.decoder(model),
         min_agreement=trial.min_agreement,
     )
 

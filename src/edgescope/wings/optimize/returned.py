@@ -409,7 +409,7 @@ class Unwatched(Watch):
         """Do nothing while the block runs."""
         yield
 
-    def verdict(self, window: Window, speeds: str = "", *, apart: bool = False) -> Verdict:
+    def verdict(self, window: Window, speeds: str = "", away: str = "", *, apart: bool = False) -> Verdict:
         """Return UNKNOWN: whether clocks held and what else ran was not watched."""
         said = "nothing on the board was watched: power, heat, clocks and other programs are not known"
         return Verdict(Trust.UNKNOWN, (said, *([speeds] if speeds else [])))
