@@ -1,7 +1,9 @@
 """AIPerf's HTTP client and its parser of answers on a server, for generation_client.py; runs in AIPerf's environment.
 
 It writes its version, then for each line {"requests": N, "tokens": N} it reads a list of {ttft_s, itl_s, cpu_s}.
-Endpoint, transport and parsing are those of its workers and record processors, without the messages between them.
+What runs is its transport and its parser of the stream alone. AIPerf itself spreads a run over processes (workers,
+record processors, a controller), counts tokens with a tokenizer, and sends every record between them; none of that is
+here, so its whole cost is higher than what this measures.
 """
 
 import asyncio
