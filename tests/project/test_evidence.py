@@ -55,8 +55,8 @@ LATER = (
     *("generation_client", "generation_client_aiperf"),
 )
 """Claims that none of the forty could show: what a run weighs, what a real TensorRT builds, what a tracer and an agent
-cost, what kills on either side of ssh lose, what a GPU does with a language model, and what a client of servers costs (AIPerf's runs in
-an environment of its own)."""
+cost, what kills on either side of ssh lose, what a GPU does with a language model, and what a client of servers costs
+(AIPerf's runs in an environment of its own)."""
 
 
 def test_files_and_scripts_stay_few():
