@@ -12,7 +12,7 @@ Every verb of the command line is one function here (`edgescope docs api`). Noth
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(_HOMES[name]), name)
     if name == "__all__":
         return __dir__()
-    if name.startswith("_"):
+    if name.startswith("_") or importlib.util.find_spec(
+        f"{__name__}.{name}"
+    ):  # a module is asked for here, too
         raise AttributeError(f"module 'edgescope' has no attribute {name!r}")
     return importlib.import_module("edgescope.registry").function(name)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgescope.dataclass import dataclass
 from edgescope.errors import UnavailableError, UsageError, closest_name
 
 if TYPE_CHECKING:
@@ -160,16 +160,31 @@ def _of_plugins() -> tuple[EntryPoint, ...]:
     importlib.metadata reads the names of all packages for this, which takes longer than all else that a command starts
     with: it is imported where a file of entry points has such a group.
     """
-    files = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
-    mine = [file.parent for file in files if "[edgescope." in file.read_text("utf-8", "replace")]
+    mine = [f"{folder}/{name}" for folder in _folders() for name in os.listdir(folder)]
+    mine = [place for place in mine if place.endswith("-info") and _is_mine(f"{place}/entry_points.txt")]
     if not mine:
         return ()
     from importlib.metadata import PathDistribution
+    from pathlib import Path
 
     seen = {
-        package.name: package for package in map(PathDistribution, reversed(mine))
+        package.name: package for package in map(PathDistribution, map(Path, reversed(mine)))
     }  # the first on the path counts
     return tuple(point for package in seen.values() for point in package.entry_points)
+
+
+def _folders() -> Iterator[str]:
+    """Yield the folders that modules are imported from."""
+    return filter(os.path.isdir, (folder or os.curdir for folder in sys.path))
+
+
+def _is_mine(file: str) -> bool:
+    """Return whether a file of entry points is there and names a group of edgescope."""
+    try:
+        with open(file, encoding="utf-8", errors="replace") as points:
+            return "[edgescope." in points.read()
+    except OSError:
+        return False
 
 
 def _placed(found: Entry) -> None:

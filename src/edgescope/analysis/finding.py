@@ -9,10 +9,11 @@ ruled out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from edgescope import units
+from edgescope.dataclass import dataclass
 from edgescope.records import Absent, Field, Json, Measured, Result
 
 UNKNOWN = "unknown"

@@ -5,14 +5,13 @@ Every answer prints as a few readable lines, and becomes a pandas or Polars data
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from edgescope.dataclass import dataclass
 from edgescope.errors import UnavailableError
 
 FRAMES = ("pandas", "polars")
@@ -97,5 +96,7 @@ Field = Measured | Absent
 
 def digest(value: Json) -> str:
     """Return sixteen hex digits of the SHA-256 of `value` as canonical JSON."""
+    import hashlib  # loads OpenSSL
+
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

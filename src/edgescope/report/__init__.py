@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgescope.analysis.cells.objective import FASTEST, Wanted
 from edgescope.errors import UsageError
 from edgescope.store import files
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what judges results takes longer to load than a page to write
+    from edgescope.analysis.cells.objective import Wanted
     from edgescope.records import Result
     from edgescope.report.document import Document
     from edgescope.search.candidates import NotHere
@@ -38,7 +38,7 @@ def write(
     *,
     title: str = "",
     command: str = "",
-    wanted: Wanted = FASTEST,
+    wanted: Wanted | None = None,
     missing: Sequence[NotHere] = (),
 ) -> Path:
     """Write the report of these results' variants and return the path; UsageError for another suffix.
@@ -50,7 +50,7 @@ def write(
     from edgescope.report.chapter import chapters
 
     writable(path, FORMATS)
-    found = chapters(results, wanted)
+    found = chapters(results, *([wanted] if wanted else []))
     page = variants.document(found, title=title, command=command or made_by(path), missing=missing)
     return save(page, path)
 

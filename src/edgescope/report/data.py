@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from edgescope import units
-from edgescope.metrics import METRICS
 from edgescope.records import Absent, Measured
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
@@ -81,6 +80,8 @@ def csv_file(document: Document) -> str:
 def _expanded(column: Column, i: int, table: Table) -> bool:
     """Return whether a column holds figures: it is a metric's, or one of its cells is measured or absent."""
     values = (c.value if isinstance(c, Cell) else c for c in (r.cells[i] for r in table.rows))
+    from edgescope.metrics import METRICS  # reads a file that most documents need not
+
     return (column.key in METRICS and column.unit is not None) or any(
         isinstance(v, Measured | Absent) for v in values
     )

@@ -27,14 +27,17 @@ suffix, `render.json.text(document)` returns JSON.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgescope import units
+from edgescope.dataclass import dataclass
 from edgescope.errors import Message
-from edgescope.metrics import Metric
 from edgescope.records import Field, Measured, Trust
+
+if TYPE_CHECKING:
+    from edgescope.metrics import Metric
 
 
 class Level(Enum):

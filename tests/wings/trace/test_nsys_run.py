@@ -11,10 +11,9 @@ import pytest
 
 from edgescope.analysis.kernels.account import account, sampled
 from edgescope.analysis.kernels.rows import Rows
-from edgescope.plots import kernels
 from edgescope.records import Absent, Channel, Readings
 from edgescope.tracing import Samples
-from edgescope.wings.trace import nsys_run, tracers, trial
+from edgescope.wings.trace import figures, nsys_run, tracers, trial
 from edgescope.wings.trace.imported import read
 from edgescope.wings.trace.page import document
 from edgescope.wings.trace.verb import Traced
@@ -136,7 +135,7 @@ def test_a_recorded_run_gives_the_distribution_of_each_counter():
     for name in ("gpu0_sm_active", "gpu0_sm_issue", "gpu0_tensor_active"):
         assert len(found[name]) > 10 and 0 <= found[name].min() <= found[name].max() <= 1
     one = account(trace)
-    figure = kernels.counters([("resnet50", one)])
+    figure = figures.counters([("resnet50", one)])
     assert [line.name for line in figure.data] == [
         f"resnet50 gpu0 {name}" for name in ("sm active", "sm issue", "tensor active")
     ]
@@ -153,7 +152,7 @@ def test_a_recorded_run_gives_the_distribution_of_each_counter():
 def test_a_trace_without_counters_has_no_figure():
     trace = read(RECORDED)
     one = account(trial.replace(trace, samples=None))
-    assert isinstance(kernels.counters([("a", one)]), Absent)
+    assert isinstance(figures.counters([("a", one)]), Absent)
     assert not any(getattr(part, "name", "") == "counters" for part in document(Traced((("a", one),))).parts)
 
 

@@ -13,8 +13,8 @@ from edgescope.analysis.kernels.account import account, steadiness
 from edgescope.analysis.kernels.gpu_time import by_name, gpu_times, scheduling, sharing
 from edgescope.analysis.kernels.inferences import Inferences, inferences, shared_name
 from edgescope.analysis.kernels.rows import CDF, Distribution, Rows
-from edgescope.plots.kernels import STRETCHES, timeline
 from edgescope.records import SPAN_KINDS, Absent, Channel, Readings, Spans, Trace
+from edgescope.wings.trace.figures import STRETCHES, timeline
 from edgescope.wings.trace.verb import _onset
 
 FIELDS = (

@@ -8,7 +8,7 @@ to 1 / LEAST, the cell has no kernel-level figure, and says so. Of several trace
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.kernels.account import Account, account, trace_of
 from edgescope.analysis.kernels.inferences import Budget
+from edgescope.dataclass import dataclass
 from edgescope.records import Absent, Field, Measured, Result, Trial
 
 if TYPE_CHECKING:  # the cells of a sweep take longer to load than a trace to read

@@ -11,7 +11,7 @@ activity to its last; what was busy then is not explained by a trace, only named
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -42,7 +42,8 @@ from edgescope.analysis.kernels.gpu_time import (
     sharing,
 )
 from edgescope.analysis.kernels.inferences import Budget, Inferences, budget, inferences
-from edgescope.analysis.kernels.rows import Cover, Rows
+from edgescope.analysis.kernels.rows import Cover, Rows, different
+from edgescope.dataclass import dataclass
 from edgescope.errors import Message
 from edgescope.records import (
     SPAN_KINDS,
@@ -151,9 +152,7 @@ def steadiness(found: Inferences) -> Verdict:
     """Return DISTURBED where the halves of its inferences differ by more than UNSTEADY, else UNKNOWN; with why."""
     if not len(found):
         return Verdict(Trust.UNKNOWN, ("the trace marks no inferences", MACHINE_UNTOLD))
-    ratios = [
-        r for p in np.unique(found.process).tolist() if (r := _halves_ratio(found.of_process(p))) is not None
-    ]
+    ratios = [r for p in different(found.process) if (r := _halves_ratio(found.of_process(p))) is not None]
     if not ratios:
         return Verdict(
             Trust.UNKNOWN,
@@ -226,8 +225,7 @@ def _laid_out(spans: Spans, at_ns: int) -> tuple[Spans, bool]:
 
 def _process(spans: Spans) -> int:
     """Return the process that the spans of a trial in one process carry."""
-    found = np.unique(spans.columns["process"])
-    return int(found[-1]) if len(found) else -1
+    return max(different(spans.columns["process"]), default=-1)
 
 
 def metrics(result: Result) -> dict[str, Field]:

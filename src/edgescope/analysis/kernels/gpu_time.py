@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.analysis.kernels.inferences import Inferences
-from edgescope.analysis.kernels.rows import ON_GPU, Cover, Distribution, Rows
+from edgescope.analysis.kernels.rows import ON_GPU, Cover, Distribution, Rows, different, lanes
+from edgescope.dataclass import dataclass
 from edgescope.records import SPAN_KINDS
 
 #: A table from correlation to row is made if ids are at most this many times as large as there are rows.
@@ -322,12 +322,14 @@ def _spreads(names: NDArray[Any], length: NDArray[np.int64]) -> dict[int, tuple[
 def _occurs(c: Mapping[str, NDArray[Any]], within: Inferences, size: int) -> NDArray[np.int64]:
     """Return in how many inferences of its process at least one row of each name began."""
     found = np.zeros(size, "int64")
-    for process in np.unique(within.process).tolist():
+    for process in different(within.process):
         mine = within.of_process(process)
         rows = np.flatnonzero(c["process"] == process)
         which = np.searchsorted(mine.start, c["start_ns"][rows], side="right") - 1
         inside = (which >= 0) & (c["start_ns"][rows] < mine.end[np.maximum(which, 0)])
-        pairs = np.unique(c["name"][rows][inside].astype("int64") * len(mine) + which[inside])
+        pairs = np.asarray(
+            different(c["name"][rows][inside].astype("int64") * len(mine) + which[inside]), "int64"
+        )
         found += np.bincount(pairs // len(mine), minlength=size)
     return found
 
@@ -339,8 +341,7 @@ def own_ns(c: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
     """
     length = np.asarray(c["end_ns"] - c["start_ns"], "int64")
     own = length.copy()
-    place = np.stack([c["process"], c["thread"]]) if len(length) else np.empty((2, 0), "int64")
-    for process, thread in np.unique(place, axis=1).T.tolist():
+    for process, thread in lanes(c["process"], c["thread"]):
         mine = np.flatnonzero((c["process"] == process) & (c["thread"] == thread))
         mine = mine[np.lexsort((-c["end_ns"][mine], c["start_ns"][mine]))]
         start, end = c["start_ns"][mine], c["end_ns"][mine]
@@ -380,7 +381,7 @@ class Sharing:
 def sharing(rows: Rows) -> Sharing | None:
     """Return whose work held up whom, or None if at most one process used a GPU."""
     work = rows.of(*ON_GPU)
-    who = np.unique(work["process"]).tolist()
+    who = different(work["process"])
     if len(who) < 2:
         return None
     index, _ = join(rows, work)
@@ -398,7 +399,7 @@ def sharing(rows: Rows) -> Sharing | None:
 def _on_same_gpus(rows: Rows, mine: int, other: int) -> Cover:
     """Return when the other process's work ran on a GPU that this process uses."""
     work = rows.of(*ON_GPU)
-    devices = np.unique(work["device"][work["process"] == mine])
+    devices = different(work["device"][work["process"] == mine])
     theirs = (work["process"] == other) & np.isin(work["device"], devices)
     return Cover.of(work["start_ns"][theirs], work["end_ns"][theirs])
 
@@ -452,14 +453,14 @@ def scheduling(rows: Rows) -> tuple[Scheduled, ...]:
     off = start[1:] - end[:-1]
     ready = rows.of("ready")
     found = []
-    for one in np.unique(process).tolist():
+    for one in different(process):
         mine = process == one
         pairs = mine[1:] & same
         queue = ready["process"] == one
         found.append(
             Scheduled(
                 one,
-                len(np.unique(thread[mine])),
+                len(different(thread[mine])),
                 int(mine.sum()),
                 int((moved & pairs).sum()),
                 int((end - start)[mine].sum()),

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.kernels.rows import Cover, Distribution, Rows
+from edgescope.analysis.kernels.rows import Cover, Distribution, Rows, different, lanes
+from edgescope.dataclass import dataclass
 from edgescope.errors import UsageError, closest_name
 from edgescope.records import CLOCK_MARK, SPAN_KINDS
 
@@ -87,7 +87,7 @@ def shared_name(name: str) -> str:
 
 def _called(rows: Rows, name: str) -> Inferences:
     found = rows.of("range", "unit", "op")
-    names = {i: rows.spans.names[i] for i in np.unique(found["name"]).tolist()}
+    names = {i: rows.spans.names[i] for i in different(found["name"])}
     same = [i for i, own in names.items() if own == name] or [
         i for i, own in names.items() if shared_name(own) in (name, f"{name}N", f"{name}#N")
     ]
@@ -112,7 +112,7 @@ def _as_inferences(how: str, c: Mapping[str, NDArray[Any]], rows: Any) -> Infere
 
 def _outermost(rows: Rows, ranges: Mapping[str, NDArray[Any]]) -> str:
     """Return the most frequent name of ranges that lie in no other range of their thread; '' if there is none."""
-    names = {i: rows.spans.names[i] for i in np.unique(ranges["name"]).tolist()}
+    names = {i: rows.spans.names[i] for i in different(ranges["name"])}
     own = {
         i: shared_name(n) for i, n in names.items() if not (_PART.fullmatch(n) or n.startswith(CLOCK_MARK))
     }
@@ -120,8 +120,7 @@ def _outermost(rows: Rows, ranges: Mapping[str, NDArray[Any]]) -> str:
         return STEPS
     count: Counter[str] = Counter()
     candidates = np.isin(ranges["name"], list(own))
-    where = np.stack([ranges["process"], ranges["thread"]])[:, candidates]
-    for process, thread in np.unique(where, axis=1).T.tolist():
+    for process, thread in lanes(ranges["process"][candidates], ranges["thread"][candidates]):
         mine = np.flatnonzero(candidates & (ranges["process"] == process) & (ranges["thread"] == thread))
         end = np.maximum.accumulate(ranges["end_ns"][mine])
         outer = np.concatenate(([True], ranges["start_ns"][mine][1:] >= end[:-1]))
@@ -139,8 +138,7 @@ def _between_waits(rows: Rows) -> Inferences:
     is_sync = calls["kind"] == SPAN_KINDS.index("sync")
     launches = rows.launching[calls["name"]] & ~is_sync if len(is_sync) else is_sync
     parts = []
-    both = np.stack([calls["process"][is_sync], calls["thread"][is_sync]])
-    for process, thread in np.unique(both, axis=1).T.tolist():
+    for process, thread in lanes(calls["process"][is_sync], calls["thread"][is_sync]):
         mine = (calls["process"] == process) & (calls["thread"] == thread)
         sync, launch = np.flatnonzero(mine & is_sync), np.flatnonzero(mine & launches)
         seen = np.searchsorted(launch, sync)
@@ -208,7 +206,7 @@ class Budget:
         who = self.inferences.process
         return sum(
             int(self.inferences.end[who == p].max() - self.inferences.start[who == p].min())
-            for p in np.unique(who)
+            for p in different(who)
         )
 
     @property
@@ -237,7 +235,7 @@ def budget(rows: Rows, found: Inferences) -> Budget:
     parts = {name: np.zeros(len(found), "int64") for name in PARTS}
     counts = {name: np.zeros(len(found), "int64") for name in ("syncs", "launches")}
     scheduled = bool(len(found)) and _scheduled(rows, found)
-    for process, thread in np.unique(np.stack([found.process, found.thread]), axis=1).T.tolist():
+    for process, thread in lanes(found.process, found.thread):
         mine = np.flatnonzero((found.process == process) & (found.thread == thread))
         start, end = found.start[mine], found.end[mine]
         host = _Host(rows, process, thread)
@@ -287,5 +285,5 @@ class _Host:
 def _scheduled(rows: Rows, found: Inferences) -> bool:
     """Return whether scheduling events tell of the inferences' threads."""
     on = rows.of("sched")
-    threads = set(np.unique(on["thread"]).tolist())
-    return bool(len(on["start_ns"])) and all(t in threads for t in np.unique(found.thread).tolist())
+    threads = set(different(on["thread"]))
+    return bool(len(on["start_ns"])) and all(t in threads for t in different(found.thread))

@@ -277,9 +277,9 @@ def _drawn(call: str, found: SweepTable, *more: int) -> Any:
 
 
 def _cdf_figure(found: SweepTable) -> Any:
-    from edgescope.plots import kernels  # only a page needs plotly
+    from edgescope.wings.trace.lends import cdfs
 
-    return kernels.cdfs([(place_of(t.trial), t.budget) for t in found.traced])
+    return cdfs([(place_of(t.trial), t.budget) for t in found.traced])
 
 
 def _cells(found: SweepTable, show: str) -> Section | None:

@@ -94,10 +94,12 @@ def _exit_code(found: Traced) -> ExitCode:
 
 
 def _is_trace(name: str) -> bool:
-    """Return whether a word is a trace's: a file that holds no model, or the name of one that is not there."""
+    """Return whether a word is a trace's: by how it ends, or because it is a file that holds no model."""
+    if name.lower().endswith(ENDS):
+        return True
     from edgescope.models import zoo
 
-    return not zoo.is_file(name) and (Path(name).is_file() or name.lower().endswith(ENDS))
+    return Path(name).is_file() and not zoo.is_file(name)
 
 
 def _traced(args: argparse.Namespace) -> Traced:

@@ -59,9 +59,9 @@ def document(traced: Traced) -> doc.Document:
 
 def _drawn(name: str, what: Any) -> Figure | Absent:
     """Return a figure; a terminal draws none, and is spared the import of what does."""
-    from edgescope.plots import kernels
+    from edgescope.wings.trace import figures
 
-    found: Figure | Absent = getattr(kernels, name)(what)
+    found: Figure | Absent = getattr(figures, name)(what)
     return found
 
 

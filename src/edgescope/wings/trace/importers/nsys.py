@@ -12,7 +12,7 @@ import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope.analysis.kernels.rows import different
+from edgescope.dataclass import dataclass
 from edgescope.records import SPAN_KINDS, Channel, Readings, Trace
 from edgescope.wings.trace.imported import (
     ImportedFile,
@@ -361,9 +363,7 @@ class _Export:
                 "multiprocessors": facts.get("smCount"),
             }
         self.collected.facts |= gpu_facts(gpus)
-        running = set().union(
-            *({int(p) for p in np.unique(t.columns.get("process", -1))} for t in self.collected.tables)
-        )
+        running = self._running() if "PROCESSES" in self.tables else set()
         names = {
             str(pid): name
             for pid, name in self._rows("SELECT pid, name FROM PROCESSES", "PROCESSES")
@@ -379,6 +379,11 @@ class _Export:
             None,
         )
         self.collected.facts |= {"utc_start_ns": begun[0]} if begun else {}
+
+    def _running(self) -> set[int]:
+        """Return the processes that the spans are of."""
+        columns = (np.atleast_1d(t.columns.get("process", -1)) for t in self.collected.tables)
+        return set(itertools.chain.from_iterable(map(different, columns)))
 
     def _has(self, table: str) -> set[str]:
         return self._columns_of(table) if table in self.tables else set()
