@@ -1,7 +1,7 @@
 """What the client of servers costs, and how right its times are: alone, beside the kernel's, and beside AIPerf's.
 
 python benchmarks/generation_client.py stream [--tokens 100000] [--times 5]
-python benchmarks/generation_client.py arrivals [--seconds 30]
+python benchmarks/generation_client.py arrivals [--seconds 30]   (root: it reads the loopback's packets)
 python benchmarks/generation_client.py aiperf --python VENV/bin/python [--turns 6]
 
 The server is tests/llm_server.py, a process of its own, which streams words and computes nothing.
@@ -27,7 +27,6 @@ import numpy as np
 from facts import ROOT, publish
 
 from edgescope.backends.base import Spec
-from edgescope.wings.generation import http_stream
 from edgescope.wings.generation.endpoint import Endpoint
 from edgescope.wings.generation.engine import Request
 from edgescope.wings.generation.openai import OpenAi, OpenAiSession
@@ -92,63 +91,59 @@ def spread(values: list[float]) -> dict[str, Any]:
     return {"median": statistics.median(values), "each": values}
 
 
-class Stamped:
-    """A socket whose reads note when the kernel had the last of their bytes; by a datagram's option, valid for TCP."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock, self.reads = sock, list[tuple[list[Any], int, int]]()
-        sock.setsockopt(socket.SOL_SOCKET, TIMESTAMPNS, 1)
-
-    def recv_into(self, room: memoryview) -> int:
-        """Read, and note the kernel's stamp with the time on its clock and on ours."""
-        size, notes, _, _ = self.sock.recvmsg_into([room], 128)
-        self.reads.append((notes, time.monotonic_ns(), time.time_ns()))
-        return size
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.sock, name)
-
-    def behind_us(self) -> dict[int, float]:
-        """Return when each read was over, and how long before the kernel had its bytes."""
-        found = {}
-        for notes, monotonic, real in self.reads:
-            for level, kind, stamp in notes:
-                if (level, kind) == (socket.SOL_SOCKET, TIMESTAMPNS):
-                    seconds, ns = struct.unpack("@qq", stamp[:16])
-                    found[monotonic] = (real - seconds * 10**9 - ns) / 1e3
-        return found
+def sniff() -> None:
+    """Write when each token of a server at a port had come, by the kernel's stamps of the packets; needs root."""
+    port = int(sys.argv[1])
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+    sock.bind(("lo", 0))
+    sock.setsockopt(socket.SOL_SOCKET, TIMESTAMPNS, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 26)
+    print("ready", flush=True)
+    stamps = list[int]()
+    while True:
+        data, notes, _, address = sock.recvmsg(1 << 16, 128)
+        now, today = time.monotonic_ns(), time.time_ns()
+        at = 4 * (data[0] & 15)
+        if address[2] != socket.PACKET_HOST or data[9] != socket.IPPROTO_TCP:
+            continue
+        if int.from_bytes(data[at : at + 2], "big") != port:
+            continue
+        seconds, ns = next(
+            struct.unpack("@ll", stamp[:16]) for _, kind, stamp in notes if kind == TIMESTAMPNS
+        )
+        stamps += [now - (today - seconds * 10**9 - ns)] * data.count(b'"content":')
+        if b"[DONE]" in data:
+            print(json.dumps(stamps), flush=True)
+            stamps = []
 
 
 def arrivals() -> None:
-    """How far the times of tokens lie behind those at which the kernel had them, at 200 tokens a second."""
+    """How far the times of tokens lie from those at which a sniffer of packets saw them, at 200 tokens a second."""
     parser = argparse.ArgumentParser(description=facts.text(arrivals))
     parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--times", type=int, default=3)
     args = parser.parse_args()
-    connect, stamped = http_stream.Connection._connect, list[Stamped]()
-
-    def connected(line: http_stream.Connection) -> None:
-        connect(line)
-        stamped.append(Stamped(line.sock))
-        line.sock = stamped[-1]  # type: ignore[assignment]
-
-    http_stream.Connection._connect = connected  # type: ignore[method-assign]
+    each = []
     with server("--rate", str(RATE)) as url, session(url) as made:
-        got = made.generate(asked(0, int(args.seconds * RATE)))
-    noted = {at: us for each in stamped for at, us in each.behind_us().items()}
-    user, us = np.array(list(noted)), np.array(list(noted.values()))
-    times = np.array(sorted(set(got.times_ns)))
-    at = np.searchsorted(user, times) - 1  # our clock is read once more behind the one that was noted
-    behind = us[at] + (times - user[at]) / 1e3
-    found = {
-        "tokens": got.output_tokens,
-        "reads": len(times),
-        "median_us": float(np.median(behind)),
-        "p99_us": float(np.quantile(behind, 0.99)),
-        "most_us": float(behind.max()),
+        program = [sys.executable, __file__, "sniff", url.rpartition(":")[2].partition("/")[0]]
+        sniffer = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+        assert sniffer.stdout is not None
+        sniffer.stdout.readline()
+        for number in range(args.times):
+            got = made.generate(asked(number, int(args.seconds * RATE)))
+            seen = np.array(json.loads(sniffer.stdout.readline()))
+            assert len(seen) == len(got.times_ns) == got.output_tokens
+            each.append(np.abs(np.array(got.times_ns) - seen) / 1e3)
+        sniffer.kill()
+        sniffer.wait()
+    figures = {
+        "tokens": len(each[0]),
+        "median_us": spread([float(np.median(us)) for us in each]),
+        "p99_us": spread([float(np.quantile(us, 0.99)) for us in each]),
+        "most_us": spread([float(us.max()) for us in each]),
     }
-    publish(
-        "generation_client/arrivals", found, met=found["median_us"] <= MEDIAN_US and found["p99_us"] <= P99_US
-    )
+    right = figures["median_us"]["median"] <= MEDIAN_US and figures["p99_us"]["median"] <= P99_US
+    publish("generation_client/arrivals", figures, met=right)
 
 
 def ours(made: OpenAiSession, numbers: range, tokens: int) -> list[dict[str, float]]:
@@ -204,4 +199,4 @@ def aiperf() -> None:
 
 
 if __name__ == "__main__":
-    facts.chosen(stream, arrivals, aiperf)
+    facts.chosen(stream, arrivals, aiperf, sniff)

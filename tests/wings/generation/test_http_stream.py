@@ -1,12 +1,16 @@
 """The client of servers: any cutting of an answer into reads gives the same body and events, or says what is wrong."""
 
 import json
+import socket
+import sys
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.errors import UsageError
+from edgescope.wings.generation import http_stream
 from edgescope.wings.generation.engine import BrokenAnswer
 from edgescope.wings.generation.http_stream import Address, Connection, events, request
 
@@ -54,6 +58,32 @@ def cut(data, places):
 
 def chunked(data, places, ending=b"0\r\n\r\n"):
     return b"".join(b"%X;x=y\r\n%s\r\n" % (len(part), part) for part in cut(data, places)) + ending
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's receive times are Linux's")
+@pytest.mark.process
+def test_a_piece_came_when_the_kernel_had_it_however_late_it_is_read():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        line = Connection(Address.of(f"http://127.0.0.1:{listening.getsockname()[1]}/v1"), 5.0)
+        there, _ = listening.accept()
+        line.sock.send(b"?")
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
+        sent = list[int]()
+        for part in (head, b"ab", b"cd"):
+            sent.append(time.monotonic_ns())
+            there.send(part)
+            time.sleep(0.03)
+            came = line._piece()[1]
+            assert 0 <= came - sent[-1] < 15e6  # it was read 30 ms later
+        line.close()
+        there.close()
+
+
+@pytest.mark.parametrize("off_s", [-100, 100], ids=["set back", "set ahead"])
+def test_a_clock_that_is_set_moves_no_piece(off_s):
+    now = time.time_ns() + off_s * 10**9
+    note = (socket.SOL_SOCKET, http_stream.TIMESTAMPNS, http_stream.STAMP.pack(*divmod(now, 10**9)))
+    assert abs(http_stream._came([note]) - time.monotonic_ns()) < 10e6
 
 
 places = st.lists(st.integers(0, 400), max_size=12)
