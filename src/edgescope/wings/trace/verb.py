@@ -247,10 +247,10 @@ class Growth:
 def clean_busy(one: Account, clean: Result, profiled: Result) -> Field:
     """Return the largest share of the clean run's time in which the GPU can have worked, or Absent with why not.
 
-    Kernels last as long under a profiler as without one, and as many run, whatever becomes of the host: on an H100
-    their sum differs by 0.01 % between two profilers that left the host 0.7 and 0.6 of its speed
-    (published/tracing.json). So the work of an inference in the trace is laid against the clean run's rate. It is a
-    bound, since kernels of several streams may overlap more there.
+    Kernels last as long under a profiler as without one, and as many run, whatever becomes of the host: on an H200
+    their sum differs by 0.02 % between two profilers that left ResNet50 0.7 and 0.5 of its speed, and by 0.2 % for
+    ViT-B/16 (published/tracing.json). So the work of an inference in the trace is laid against the clean run's rate.
+    It is a bound, since kernels of several streams may overlap more there.
     """
     rate = clean.metrics.get("throughput_sps")
     if not isinstance(rate, Measured) or not len(one.inferences) or not one.gpus:
