@@ -60,6 +60,9 @@ from edgescope.records import (
     Verdict,
 )
 
+LEAST = 0.8
+"""A program that runs at less than this share of its speed under a profiler supports no conclusion about itself."""
+
 
 @dataclass(frozen=True)
 class Account:
@@ -372,3 +375,16 @@ def of_trace(account: Account, name: str) -> Diagnosis:
     if not account.gpus:
         return Diagnosis(None, (), "the trace holds no activity of a GPU", trace=name)
     return replace(judged(None, list(causes(account))), trace=name)
+
+
+def perturbation(clean: Field | None, profiled: Field | None) -> Field:
+    """Return the throughput under a profiler over the clean one's, or Absent if a phase has none."""
+    rates = [f.value for f in (clean, profiled) if isinstance(f, Measured) and f.value > 0]
+    if len(rates) < 2:
+        return Absent("a phase has no throughput")
+    return Measured(rates[1] / rates[0], "ratio")
+
+
+def conclusive(share: Field) -> bool:
+    """Return whether the profiler left the program's speed alone, as far as that is known."""
+    return not isinstance(share, Measured) or LEAST <= share.value <= 1 / LEAST

@@ -29,8 +29,6 @@ from edgescope.analysis.cells.concurrency import (
 from edgescope.analysis.cells.concurrency import place as place_of
 from edgescope.analysis.cells.concurrency import wanted as fits
 from edgescope.analysis.cells.replicates import of_fields
-from edgescope.analysis.cells.traced import FIGURES as TRACED
-from edgescope.analysis.cells.traced import TracedCell
 from edgescope.analysis.kernels.account import Account
 from edgescope.analysis.kernels.rows import CDF
 from edgescope.analysis.run.usage import ACTIVITY
@@ -46,6 +44,8 @@ from edgescope.wings.studies.claim import Answer, brief
 from edgescope.wings.studies.page import Content, Reading, where
 from edgescope.wings.studies.paper import Number, Paper
 from edgescope.wings.studies.sweep_table import SweepTable, WarmRatio, memory_words, sweep_table
+from edgescope.wings.studies.traced import FIGURES as TRACED
+from edgescope.wings.studies.traced import TracedCell
 
 WHISKERS = "Whiskers are 95 % intervals; hovering shows where they come from, and each cell's verdict."
 THEIRS = " Open grey diamonds are the paper's recovered figures: other boards, so they cannot be compared."

@@ -38,7 +38,6 @@ from edgescope.analysis.cells.concurrency import (
     wanted,
 )
 from edgescope.analysis.cells.replicates import of_fields, quotient
-from edgescope.analysis.cells.traced import TracedCell, of_file, of_results, with_traces
 from edgescope.analysis.kernels.account import Account
 from edgescope.analysis.run.energy import usual
 from edgescope.analysis.run.usage import GPU, UNIFIED
@@ -47,6 +46,7 @@ from edgescope.errors import UsageError
 from edgescope.records import Absent, Field, Json, Machine, Measured, Result, Trial
 from edgescope.wings.studies.claim import Answered, Voice, answered, brief, held, per_cent
 from edgescope.wings.studies.paper import Paper
+from edgescope.wings.studies.traced import TracedCell, of_file, of_results, with_traces
 
 #: Figures of the memory of several processes, the best first; one of them is used throughout a table.
 MEMORY = (*UNIFIED, *GPU, "processes_pss_bytes", "processes_rss_bytes")

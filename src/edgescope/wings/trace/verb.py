@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.cells.traced import LEAST, conclusive, perturbation
-from edgescope.analysis.kernels.account import Account, account
+from edgescope.analysis.kernels.account import LEAST, Account, account, conclusive, perturbation
 from edgescope.analysis.kernels.inferences import Budget
 from edgescope.dataclass import dataclass
 from edgescope.errors import Message

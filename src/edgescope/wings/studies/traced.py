@@ -1,29 +1,26 @@
 """Kernel-level figures of cells: EC, CS, launching, blocking and the use of the SMs, from runs under a profiler.
 
 A profiler slows what it watches, so the usual figures of a cell come from clean runs, and a traced run of the same cell
-adds what only a profiler sees. Its throughput over the clean one's is the perturbation. Where it lies outside of LEAST
-to 1 / LEAST, the cell has no kernel-level figure, and says so. Of several traced runs of a cell the newest counts.
+adds what only a profiler sees. Its throughput over the clean one's is the perturbation. Where that supports no
+conclusion, the cell has no kernel-level figure, and says so. Of several traced runs of a cell the newest counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.kernels.account import Account, account, trace_of
+from edgescope.analysis.cells.concurrency import Cell, key
+from edgescope.analysis.kernels.account import Account, account, conclusive, perturbation, trace_of
 from edgescope.analysis.kernels.inferences import Budget
+from edgescope.analysis.run.usage import of_gpu
 from edgescope.dataclass import dataclass
 from edgescope.records import Absent, Field, Measured, Result, Trial
+from edgescope.stats.intervals import quantile_interval
 
-if TYPE_CHECKING:  # the cells of a sweep take longer to load than a trace to read
-    from edgescope.analysis.cells.concurrency import Cell
-
-#: Phase 2 at less than this share of phase 1's throughput supports no conclusion about phase 1.
-LEAST = 0.8
 #: Figure -> the parts of an inference that it is the sum of; `ec` and `cs` are sums of the budget's own.
 TIMES: Mapping[str, tuple[str, ...]] = {
     "ec_s": ("ec",),
@@ -36,19 +33,6 @@ USE = ("sm_active", "sm_issue", "tensor_active")
 FIGURES = (*TIMES, "launch_s", *USE)
 NO_CALLS = Absent("nothing in the trace calls a GPU")
 NOT_TRACED = Absent("this cell was not traced")
-
-
-def perturbation(clean: Field | None, profiled: Field | None) -> Field:
-    """Return phase 2's throughput over phase 1's, or Absent if a phase has none."""
-    rates = [f.value for f in (clean, profiled) if isinstance(f, Measured) and f.value > 0]
-    if len(rates) < 2:
-        return Absent("a phase has no throughput")
-    return Measured(rates[1] / rates[0], "ratio")
-
-
-def conclusive(share: Field) -> bool:
-    """Return whether the profiler left the program's speed alone, as far as that is known."""
-    return not isinstance(share, Measured) or LEAST <= share.value <= 1 / LEAST
 
 
 @dataclass(frozen=True)
@@ -76,8 +60,6 @@ class TracedCell:
 
     def _median(self, parts: Sequence[str]) -> Field:
         """Return the median over inferences of the sum of some parts, with its interval within the run."""
-        from edgescope.stats.intervals import quantile_interval
-
         if self.budget is None:
             return NO_CALLS
         own: Budget = self.budget
@@ -104,9 +86,6 @@ def _part(own: Budget, name: str) -> NDArray[np.int64]:
 
 def of_results(results: Iterable[Result], cells: Iterable[Cell]) -> list[TracedCell]:
     """Return the traced cells of these results, those with spans; `cells` are the clean ones."""
-    from edgescope.analysis.cells.concurrency import key
-    from edgescope.analysis.run.usage import of_gpu
-
     clean = {key(c.trial): c for c in cells if c.ok}
     newest = {key(r.trial): r for r in sorted(results, key=lambda r: r.started_at)}
     found = []
@@ -143,8 +122,6 @@ def _cell(trial: Trial, found: Account, source: str, share: Field, use: Mapping[
 
 def with_traces(cells: Iterable[Cell], traced: Iterable[TracedCell]) -> list[Cell]:
     """Return the cells with FIGURES among their metrics; what the sensors of a clean run know stays as it is."""
-    from edgescope.analysis.cells.concurrency import key
-
     by = {key(t.trial): t.judged for t in traced}
     none = dict.fromkeys(FIGURES, NOT_TRACED)
     return [replace(c, metrics=_joined(c, by.get(key(c.trial), none))) if c.ok else c for c in cells]

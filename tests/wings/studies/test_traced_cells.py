@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgescope.analysis.cells import traced
 from edgescope.analysis.cells.concurrency import cells
 from edgescope.analysis.kernels.inferences import PARTS, Budget
 from edgescope.records import Absent, Field, Measured, Trial
+from edgescope.wings.studies import traced
 from making import result
 
 
