@@ -1,6 +1,11 @@
-"""What a missing package is told to the person who lacks it."""
+"""What a missing package is told to the person who lacks it, and the version of one that is there."""
 
+import os
 import re
+import shutil
+import sys
+import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -64,3 +69,65 @@ def test_what_is_known_of_a_scenario_without_importing_it():
 def test_every_member_of_this_tree_is_there_whether_its_wing_is_a_folder_or_a_file(family):
     """A machine without its GPU's facts, and a scenario that nobody lists, were the price of a name cut in half."""
     assert registry.installed(family) == [*family]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    return tmp_path
+
+
+def about(folder, name, version):
+    place = folder / name
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(f"Metadata-Version: 2.1\nName: x\nVersion: {version}\n\nVersion: of the description\n")
+
+
+def test_every_package_has_the_version_that_the_standard_library_reads():
+    found = {d.name for d in metadata.distributions() if d.name}
+    assert len(found) > 30
+    assert {name: registry.version(name) for name in found} == {n: metadata.version(n) for n in found}
+
+
+@pytest.mark.parametrize("name", ["my-own.engine", "My_Own-Engine", "my__own.engine"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "my_own_engine-1.5.dist-info/METADATA",
+        "My.Own.Engine-1.5.egg-info/PKG-INFO",
+        "my_own_engine.egg-info/PKG-INFO",
+        "my_own_engine-1.5-py3.11.egg-info",
+    ],
+)
+def test_a_version_is_found_by_any_spelling_of_the_name_and_wherever_an_installer_wrote_it(
+    folder, name, place
+):
+    assert registry.version(name) is None
+    (folder / "unlike_my_own_engine-9.dist-info").mkdir()
+    about(folder, place, "1.5")
+    assert registry.version(name) == metadata.version(name) == "1.5"
+
+
+def test_the_first_installation_on_the_path_counts(folder, monkeypatch):
+    for name, version in (("a", "1"), ("b", "2")):
+        (folder / name).mkdir()
+        about(folder / name, "twice-0.dist-info/METADATA", version)
+        monkeypatch.setattr(sys, "path", [*sys.path, str(folder / name)])
+    assert registry.version("twice") == metadata.version("twice") == "1"
+
+
+def test_an_installation_that_was_cut_off_has_no_version_and_one_in_an_archive_has(folder, monkeypatch):
+    (folder / "half-1.dist-info").mkdir()
+    assert registry.version("half") is None
+    with zipfile.ZipFile(folder / "packed.zip", "w") as file:
+        file.writestr("zipped-3.dist-info/METADATA", "Name: zipped\nVersion: 3\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder / "packed.zip")])
+    assert registry.version("zipped") == "3" and registry.version("never-packed") is None
+
+
+def test_what_was_removed_is_not_found_again(folder):
+    about(folder, "gone-1.dist-info/METADATA", "1")
+    assert registry.version("gone") == "1"
+    shutil.rmtree(folder / "gone-1.dist-info")
+    os.utime(folder, ns=(1, 1))  # a clock whose ticks are longer than this test
+    assert registry.version("gone") is None

@@ -137,15 +137,48 @@ class Family(Mapping[str, Entry]):
 
 
 def version(package: str) -> str | None:
-    """Return the version of an installed package without importing it; None if it is not installed."""
-    from importlib import (
-        metadata,
-    )  # it loads the reader of e-mails, longer than all else that a command starts with
+    """Return the version of an installed package without importing it; None if it is not installed.
+
+    importlib.metadata would load its reader of e-mails, which takes longer and more memory than all else that a command
+    starts with. It is asked where packages lie in archives.
+    """
+    folders = tuple((folder, os.stat(folder).st_mtime_ns) for folder in _folders())
+    place = _installed(folders).get(_plain(package))
+    for file in (
+        (f"{place}/METADATA", f"{place}/PKG-INFO", place) if place else ()
+    ):  # distutils wrote one file, no folder
+        try:
+            with open(file, encoding="utf-8", errors="replace") as lines:
+                return next((line[8:].strip() for line in lines if line.startswith("Version:")), None)
+        except OSError:
+            continue
+    return None if place or not any(map(os.path.isfile, sys.path)) else _packed(package)
+
+
+def _packed(package: str) -> str | None:
+    from importlib import metadata
 
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+@functools.lru_cache(1)
+def _installed(folders: tuple[tuple[str, int], ...]) -> Mapping[str, str]:
+    """Return where the installation of each package wrote about it; the first one of a name on the path counts."""
+    found: dict[str, str] = {}
+    for folder, _ in folders:
+        for name in os.listdir(folder):
+            stem, _, kind = name.rpartition(".")
+            if kind in ("dist-info", "egg-info"):
+                found.setdefault(_plain(stem.partition("-")[0]), f"{folder}/{name}")
+    return found
+
+
+def _plain(package: str) -> str:
+    """Return a package's name as names are compared (packaging.python.org, name normalization)."""
+    return "-".join(filter(None, package.lower().replace("_", "-").replace(".", "-").split("-")))
 
 
 def _entry_points(group: str) -> list[EntryPoint]:
