@@ -27,3 +27,16 @@ def test_whole_numbers_reach_both_ends(ends):
     drawn = synthetic.samples(SPECS, Purpose.GATE, 60, ranges={"words": ends}).arrays["words"]
     assert (drawn.min(), drawn.max()) == ends
     assert synthetic.samples(SPECS, Purpose.LABELLED, 3) is None
+
+
+def test_some_rows_are_drawn_alone_and_are_those_of_the_whole(monkeypatch):
+    whole = synthetic.samples(SPECS, Purpose.GATE, 5)
+    drawn = []
+    monkeypatch.setattr(synthetic, "_fill", lambda one, rng, ends: drawn.append(one.nbytes))
+    some = synthetic.samples(SPECS, Purpose.GATE, 5).where(slice(1, 3))
+    assert some.digests == whole.digests[1:3] and not drawn
+    assert some.arrays["picture"].shape == (2, 3, 4) and len(drawn) == 2 * len(SPECS)
+    monkeypatch.undo()
+    again = whole.where(slice(1, 4)).first(2)
+    assert all((again.arrays[name] == whole.arrays[name][1:3]).all() for name in whole.arrays)
+    assert (list(again.arrays), len(again.arrays), len(again)) == (["picture", "words"], 2, 2)

@@ -39,6 +39,14 @@ class Purpose(str, Enum):
     LABELLED = "labelled"
 
 
+@runtime_checkable
+class OnDemand(Protocol):
+    """Arrays of samples that are made when they are asked for."""
+
+    def where(self, rows: slice) -> Mapping[str, NDArray[Any]]:
+        """Return some of the samples."""
+
+
 @dataclass(frozen=True)
 class Samples:
     """Inputs of one purpose: arrays of shape (n, ...) by input name, what is right for them, a hash of each sample."""
@@ -68,7 +76,11 @@ class Samples:
 
     def where(self, rows: slice) -> Samples:
         """Return some of the samples."""
-        arrays = {name: array[rows] for name, array in self.arrays.items()}
+        arrays: Mapping[str, NDArray[Any]]
+        if isinstance(self.arrays, OnDemand):
+            arrays = self.arrays.where(rows)
+        else:
+            arrays = {name: array[rows] for name, array in self.arrays.items()}
         labels, groups = (None if x is None else x[rows] for x in (self.labels, self.groups))
         boxes = None if self.boxes is None else self.boxes[rows]
         return Samples(

@@ -10,7 +10,9 @@ are a black picture. Numbers of words, positions and classes stay small, since a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,20 +40,62 @@ def samples(
     """
     if purpose is Purpose.LABELLED:
         return None
-    salt, digests = list(Purpose).index(purpose), []
-    arrays = {spec.name: np.empty((n, *spec.shape), np.dtype(spec.dtype)) for spec in specs}
-    for index in range(n):
-        rng = np.random.default_rng([salt, index])
-        row = {name: array[index : index + 1] for name, array in arrays.items()}
-        for name, one in row.items():
-            _fill(one, rng, (ranges or {}).get(name, BIT))
-        digests.append(fingerprint(row))
+    of = tuple(specs), list(Purpose).index(purpose), range(n), tuple((ranges or {}).items())
     return Samples(
-        arrays=arrays,
-        digests=tuple(digests),
+        arrays=Drawn(*of),
+        digests=_digests(*of),
         origin="synthetic: seeded random numbers, not real input" + _integers(specs, ranges or {}),
         noise=True,
     )
+
+
+@dataclass(frozen=True)
+class Drawn(Mapping[str, "np.ndarray"]):
+    """Random inputs by name, drawn when they are asked for: a gate that asks for four of 32 holds no more."""
+
+    specs: tuple[TensorSpec, ...]
+    salt: int
+    rows: range
+    ranges: tuple[tuple[str, Range], ...]
+
+    def row(self, index: int) -> dict[str, np.ndarray]:
+        """Return one sample, arrays of one row."""
+        rng, ranges = np.random.default_rng([self.salt, index]), dict(self.ranges)
+        made = {spec.name: np.empty((1, *spec.shape), np.dtype(spec.dtype)) for spec in self.specs}
+        for name, one in made.items():
+            _fill(one, rng, ranges.get(name, BIT))
+        return made
+
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        many = len(self.rows)
+        arrays = {spec.name: np.empty((many, *spec.shape), np.dtype(spec.dtype)) for spec in self.specs}
+        for place, index in enumerate(self.rows):
+            for name, one in self.row(index).items():
+                arrays[name][place] = one[0]
+        return arrays
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (spec.name for spec in self.specs)
+
+    def __len__(self) -> int:
+        return len(self.specs)
+
+    def where(self, rows: slice) -> Drawn:
+        """Return some of the samples."""
+        return replace(self, rows=self.rows[rows])
+
+
+@lru_cache(4)
+def _digests(
+    specs: tuple[TensorSpec, ...], salt: int, rows: range, ranges: tuple[tuple[str, Range], ...]
+) -> tuple[str, ...]:
+    """Return each sample's hash; a gate asks for its inputs to find the reference, and again to judge."""
+    drawn = Drawn(specs, salt, rows, ranges)
+    return tuple(fingerprint(drawn.row(index)) for index in rows)
 
 
 def _fill(one: np.ndarray, rng: np.random.Generator, ends: Range) -> None:

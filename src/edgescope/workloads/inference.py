@@ -148,12 +148,13 @@ def loaded(
     trial: Trial, model: Model, backend: Backend, parts: Parts, inputs: Sequence[Batch] | None = None
 ) -> Iterator[Loaded]:
     """Hold open a session that has run one query; `inputs` replaces the model's own bench inputs."""
-    batches = list(batches_of(model, trial) if inputs is None else inputs)
     artifact = backend.prepare(model, spec_of(trial), parts.folder)
     start = time.monotonic_ns()
     session = backend.load(artifact)
     loaded_ns = time.monotonic_ns() - start
     with contextlib.closing(session):
+        # made after the engine has loaded, which takes more memory for a moment than it keeps
+        batches = list(batches_of(model, trial) if inputs is None else inputs)
         answer = _answer(session, trial)
         if isinstance(session, Staged) and trial.io != "host":
             batches = [session.stage(batch) for batch in batches]
