@@ -254,8 +254,8 @@ def without_waiting() -> Iterator[None]:
         patch.setattr(watch, "Prober", Still)
         for module in (drivers, worker):
             patch.setattr(module, "gc", mock.Mock())
-        for module in (worker, drivers):
-            patch.setattr(module, "ctypes", mock.Mock())
+        patch.setattr(worker, "ctypes", mock.Mock())
+        patch.setattr(drivers, "give_back", lambda: None)
         patch.setattr(os, "fsync", lambda handle: None)
         yield
 

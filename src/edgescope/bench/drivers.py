@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from edgescope.bench.process_usage import ProcessUsage, interpreter_wait
 from edgescope.bench.watch import Watch, available, peak_rss
 from edgescope.clock import Clock
 from edgescope.errors import Message, RanElsewhereError
+from edgescope.process import give_back
 from edgescope.records import (
     Alternation,
     Effective,
@@ -128,12 +128,6 @@ class InProcess:
             driver=registry.scenario(trial.scenario).driver,
             spans=spans if len(spans) else None,
         )
-
-
-def give_back() -> None:
-    """Give the system the memory that loading took and freed: the C library would keep it for later."""
-    with suppress(AttributeError, OSError):  # only glibc has it
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def drive(scenario: Scenario, work: Work, clock: Clock) -> Queries:

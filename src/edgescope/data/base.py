@@ -13,10 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope.records import digest
+from edgescope.records.lazy import NDArray, np
 
 Label = int | str | None
 Arrays = Mapping[str, NDArray[Any]]

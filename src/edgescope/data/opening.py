@@ -42,12 +42,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope import cache, foreign
 from edgescope.data.base import MOST, Found, Label, Record, content_of, digest_of
 from edgescope.errors import UnavailableError, UsageError
+from edgescope.records.lazy import NDArray, np
 from edgescope.registry import DATA, load, need
 
 PIN = re.compile(r"#([0-9a-f]{12})$")

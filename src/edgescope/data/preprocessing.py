@@ -14,9 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope import cache, options
 from edgescope.data import opening, samples
 from edgescope.data.base import Found, Record
@@ -26,6 +23,7 @@ from edgescope.models.base import Configured, Model, Purpose, SeesImages, Tensor
 from edgescope.models.image import preprocess
 from edgescope.models.image.preprocess import NAMED, Preprocess
 from edgescope.records import Json, Trial, digest
+from edgescope.records.lazy import NDArray, np
 from edgescope.verify import judge, reference
 from edgescope.verify.judge import Run
 

@@ -17,9 +17,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope import cache
 from edgescope.data.base import Found, Record, some
 from edgescope.errors import UsageError, closest_name
@@ -28,6 +25,7 @@ from edgescope.models.image import preprocess
 from edgescope.models.image.photos import fingerprint
 from edgescope.models.image.preprocess import Preprocess, sides_of
 from edgescope.records import Json, digest
+from edgescope.records.lazy import NDArray, np
 from edgescope.registry import need
 
 ONE_CALIBRATES, MOST_CALIBRATE = 4, 96

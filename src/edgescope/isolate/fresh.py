@@ -30,7 +30,15 @@ from edgescope import registry
 from edgescope.devices.cpu.limits import Memory
 from edgescope.errors import Message, StoreError
 from edgescope.isolate import notes, placement, warden
-from edgescope.process import TAIL_BYTES, Launch, Process, how_ended, scratch_folder, scratch_within
+from edgescope.process import (
+    TAIL_BYTES,
+    Launch,
+    Process,
+    give_back,
+    how_ended,
+    scratch_folder,
+    scratch_within,
+)
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.store import files, handed_rows, results
 
@@ -263,6 +271,7 @@ def _watch(
         child = GuardedProcess(program, folder, launch)
     except OSError as error:  # no such program, no memory for another process
         return not_started(error), []
+    give_back()
     try:
         stopped = _wait(child, limits)
     finally:

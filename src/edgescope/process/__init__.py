@@ -36,6 +36,12 @@ REMOVAL_S = 2.0
 Line = dict[str, Any]
 
 
+def give_back() -> None:
+    """Give the system the memory that loading took and freed: the C library would keep it for later."""
+    with contextlib.suppress(AttributeError, OSError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 class Pipe:
     """Lines of JSON in both directions; each end of the connection holds one Pipe."""
 

@@ -32,12 +32,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope.errors import UsageError, WrongOutputError
 from edgescope.models.base import DENSE, MIN_FRAMES, TRAINED_FRAMES, Batch, Decodes, Model, Purpose, Samples
 from edgescope.records import Absent, Field, Measured, Verification, digest
+from edgescope.records.lazy import NDArray, np
 from edgescope.stats.shares import clustered_share
 from edgescope.verify.measure import (
     Compared,

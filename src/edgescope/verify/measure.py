@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope.errors import ModelError, UsageError
 from edgescope.models.base import Decoder, Decodes, Fit, Model, Samples
 from edgescope.records import Absent, Field, Measured
+from edgescope.records.lazy import NDArray, np
 from edgescope.stats.shares import clustered_share, drawn_difference, share_difference
 from edgescope.verify.measures import BoxAgreement, Found, MeanAp, MeanIou, Own, TopK
 from edgescope.verify.metric_names import decoded_by, function, named

@@ -30,16 +30,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from edgescope.records.lazy import NDArray, np
 
 Floats = NDArray[Any]
 Tally = tuple[NDArray[Any], ...]
 Found = tuple[Floats, Floats, Floats]
 """Boxes, scores and classes of one image."""
 
-OVERLAPS = np.linspace(0.5, 0.95, 10)
-RECALLS = np.linspace(0, 1, 101)
+OVERLAPS = (*(0.5 + i * ((0.95 - 0.5) / 9) for i in range(9)), 0.95)
+RECALLS = (*(i * 0.01 for i in range(100)), 1.0)
 BEST, KEPT = 100, 300
 """Boxes that count in one image, the best ones: of one class, and of all."""
 JUDGED, CROWD, IGNORED = 0, 1, 2
@@ -62,7 +61,7 @@ class MeanAp:
         self,
         boxes: Sequence[Floats],
         detections: Callable[[Sequence[NDArray[Any]]], Sequence[Found]],
-        overlaps: Floats = OVERLAPS,
+        overlaps: Sequence[float] = OVERLAPS,
     ) -> None:
         self.boxes, self.detections, self.overlaps = boxes, detections, overlaps
         self.name, self.title = ("map", "mAP") if len(overlaps) > 1 else ("map50", "mAP at overlap 0.5")

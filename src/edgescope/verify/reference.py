@@ -19,14 +19,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgescope import cache, registry
 from edgescope.errors import Message, UsageError, WrongOutputError
 from edgescope.models.base import MIN_FRAMES, Model, Samples, written
 from edgescope.records import Json, Verification, digest
 from edgescope.records.codec import field_from_json, to_plain
+from edgescope.records.lazy import NDArray, np
 from edgescope.stats.pairs import wilson
 from edgescope.verify import judge, measures
 from edgescope.verify.judge import Basis, Reference, Run
