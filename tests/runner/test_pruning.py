@@ -288,7 +288,7 @@ def test_a_kind_that_was_not_timed_takes_its_window_and_what_the_others_took_bey
     pace.add(trial(max_s=10.0, idle_s=2.0, warmup=1.0), 18.0)  # 3 s beyond 10 + 2 x 2 + 1
     pace.add(trial(max_s=20.0, idle_s=0.0, warmup=None), 19.0)  # within its window
     pace.add(trial(max_s=30.0, idle_s=0.0, warmup=0.0), 31.0)
-    assert pace.overheads == [3.0, 0.0, 1.0]
+    assert list(pace.overheads) == [3.0, 0.0, 1.0]
     assert pace.of(trial(max_s=5.0, idle_s=1.0, warmup=2.0)) == 1.0 + 5.0 + 2 * 1.0 + 2.0
     cold = trial(max_s=10.0, replicate=1, idle_s=2.0, warmup=1.0)
     pace.add(cold, 40.0)

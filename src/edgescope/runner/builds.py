@@ -14,7 +14,7 @@ import os
 import statistics
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -73,7 +73,6 @@ class Builds:
     ) -> None:
         self.runner, self.limits, self.pace = runner, limits, pace
         self._waiting, self._clock, self._at_once = waiting, clock, at_once
-        self._built: set[str] = set()
         self._failed: dict[str, Result] = {}
 
     def failure(self, trial: Trial) -> Result | None:
@@ -109,7 +108,7 @@ class Builds:
                 self.pace.built(trial, (self._clock() - start) / len(jobs))
 
     def _tried(self, trial: Trial) -> bool:
-        return needed(trial) in self._built or _asked(trial) in self._failed
+        return needed(trial) in self.pace.builds or _asked(trial) in self._failed
 
     def _untried(self, trials: Iterable[Trial]) -> Iterator[Trial]:
         """Yield the first trial of each artifact that nobody has tried to build."""
@@ -120,9 +119,7 @@ class Builds:
                 yield trial
 
     def _note(self, trial: Trial, failed: Result | None) -> None:
-        if failed is None:
-            self._built.add(needed(trial))
-        else:
+        if failed is not None:
             self._failed[_asked(trial)] = failed
 
 
@@ -191,19 +188,24 @@ class Ahead:
             del self.artifacts[artifact]
 
 
+RECENT = 200
+"""So many of the last times are kept of each kind: a long sweep takes no more memory."""
+
+
 class Pace:
     """The seconds that runs and builds took so far."""
 
     def __init__(self) -> None:
-        self.seconds: dict[Kind, list[float]] = {}
-        self.overheads: list[float] = []
+        self.seconds: dict[Kind, deque[float]] = {}
+        self.overheads = deque[float](maxlen=RECENT)
         """The seconds that each run took beyond its window."""
         self.builds: dict[str, float] = {}
+        """The seconds of each artifact that is there, by what `needed` calls it."""
 
     def add(self, trial: Trial, seconds: float) -> None:
         """Record the time of one run."""
         for kind in kinds(trial):
-            self.seconds.setdefault(kind, []).append(seconds)
+            self.seconds.setdefault(kind, deque(maxlen=RECENT)).append(seconds)
         self.overheads.append(max(0.0, seconds - window(trial)))
 
     def built(self, trial: Trial, seconds: float) -> None:

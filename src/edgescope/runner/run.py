@@ -15,6 +15,7 @@ import shlex
 import socket
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
@@ -25,7 +26,7 @@ from edgescope.errors import Message, StoreError, is_wrong_request
 from edgescope.isolate.fresh import Limits
 from edgescope.process import said
 from edgescope.records import Machine, Result, Status, Trial
-from edgescope.runner.builds import Ahead, Builds, Pace, Prepares, Waiting
+from edgescope.runner.builds import RECENT, Ahead, Builds, Pace, Prepares, Waiting
 from edgescope.store import cell_lock
 from edgescope.store.cell_lock import CellLock, Holder
 from edgescope.store.results import FINAL, Store, read
@@ -174,10 +175,10 @@ class ExperimentRunner:
         self._finished: dict[str, Result] | None = None
         self._say, self._reported, self._apart = say, set[tuple[int, str, str]](), set[str]()
         self._alone: dict[str, Result] = {}
-        self.kept: list[str] = []
+        self.kept: dict[str, None] = {}
         """The id of each result of this machine that this stored or found; a sweep holds no more of them."""
         self._known = store.names(where)
-        """Names of the results stored before this began, and of its own; new ones come from other processes."""
+        """Names of the results stored before this began; others that are not kept come from other processes."""
         for holder in cell_lock.holders(store.root):
             if holder.host == socket.gethostname():
                 self._tell(holder, "start", "measures into this store")
@@ -273,7 +274,7 @@ class ExperimentRunner:
     def _partner(self, result: Result) -> Result | None:
         assert result.alternation is not None
         name = result.alternation.partner
-        if name not in self.store.names(result.machine):
+        if name not in self.store.names(result.machine, name):
             return None
         with contextlib.suppress(StoreError):
             return read(self.store.root / result.machine.id / name)
@@ -358,14 +359,14 @@ class ExperimentRunner:
 
     def _theirs(self, trial: Trial) -> Result | None:
         """Return the result of this trial that another process stored meanwhile, or None if there is none."""
-        new = sorted(n for n in self.store.names(self.where) - self._known if n.startswith(f"{trial.id}-"))
-        for name in reversed(new):
+        others = self.store.names(self.where, f"{trial.id}-") - self._known - self.kept.keys()
+        for name in sorted(others, reverse=True):
             with contextlib.suppress(StoreError):
                 result = read(self.store.root / self.where.id / name)
                 if result.status in FINAL and result.machine.state.get("packages") == self._packages():
                     text = f"another process has measured {trial.model} {trial.label} meanwhile"
                     self._say(str(Message("I-STORE-2", text, effect="Its result is taken", evidence=name)))
-                    self._keep(name)
+                    self.kept[name] = None
                     return result
         return None
 
@@ -397,16 +398,12 @@ class ExperimentRunner:
             result = replace(result, machine=self.where)
         self.store.save(result)
         if result.machine.id == self.where.id:
-            self._keep(result.id)
+            self.kept[result.id] = None
         return result
-
-    def _keep(self, name: str) -> None:
-        self._known.add(name)
-        self.kept.append(name)
 
     def holds(self, result: Result) -> bool:
         """Return whether `again` reads this result."""
-        return result.machine.id == self.where.id and result.id in self._known
+        return result.machine.id == self.where.id and (result.id in self._known or result.id in self.kept)
 
     def again(self) -> Iterator[Result]:
         """Yield from the store what this has stored and nobody removed meanwhile, without raw rows."""
@@ -433,7 +430,7 @@ def run(
     """
     todo = order([t for t in trials if t.id not in cells.finished()], seed, reuse=reuse)
     pause = rest or (lambda: time.sleep(cooldown_s))
-    rests: list[float] = []
+    rests = deque[float](maxlen=RECENT)
     ran, begun = 0, cells.clock()
     if reuse:
         cells.ahead(todo)  # so that building and measuring processes are never alive together

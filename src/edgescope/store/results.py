@@ -198,10 +198,10 @@ class Store:
                 )
         yield from sorted(found, key=lambda r: (r.started_at, r.id))
 
-    def names(self, where: Machine) -> set[str]:
-        """Return the names of this machine's results (trial id, dash, time) without reading any."""
-        with contextlib.suppress(OSError):
-            return {e.name for e in files.folders(self.root / where.id) if not e.is_symlink()}
+    def names(self, where: Machine, start: str = "") -> set[str]:
+        """Return the names of this machine's results (trial id, dash, time) that begin so, without reading any."""
+        with contextlib.suppress(OSError), os.scandir(self.root / where.id) as entries:
+            return {e.name for e in entries if e.name.startswith(start) and e.is_dir(follow_symlinks=False)}
         return set()
 
     def _folders(self) -> Iterator[Path]:

@@ -93,7 +93,7 @@ def returned(
 def _kept(result: Result, store: Store) -> Result:
     """Store the result unless an earlier reading of the same run is stored; return the one that is."""
     prefix = result.id.rpartition("-")[0]
-    known = next((n for n in store.names(result.machine) if n.startswith(prefix)), None)
+    known = next(iter(store.names(result.machine, prefix)), None)
     if known is None:
         store.save(result)
         return result

@@ -181,7 +181,7 @@ def _begin(
     """
     first, seen, words = candidates.propose(of).trials[0], None, ""
     likely = racing.short(first, 0)
-    new = not any(name.startswith(likely.id) for name in cells.store.names(cells.where))
+    new = not cells.store.names(cells.where, likely.id)
     if new:
         with setup.waiting(f"looking at {likely.label}, and at which engines are installed"):
             seen = cells.look(unjudged(likely), meanwhile=candidates.installed)
