@@ -19,18 +19,31 @@ NULL = Trial(model="null", backend="null")
 
 
 @pytest.mark.parametrize(("verb", "seldom"), [("prepare", True), ("run", False), ("look", False)])
-def test_only_a_process_that_builds_collects_garbage_seldom(tmp_path, monkeypatch, verb, seldom):
+def test_only_a_process_that_builds_collects_garbage_seldom_once_it_has_imported(
+    tmp_path, monkeypatch, verb, seldom
+):
     """A measured process collects it as a user's own would."""
-    usual, seen = (700, 10, 10), []
+    before, seen = gc.get_threshold(), []
+
+    def ends(started, **_):
+        seen.append(gc.get_threshold())
+        return started
+
+    def present():
+        seen.append(gc.get_threshold())
+        return {}
+
+    monkeypatch.setattr(child, "USUAL", (701, 11, 12))  # what no one else has set
     monkeypatch.setattr(child, "die_with_parent", lambda pid: None)
-    monkeypatch.setattr(child, "_answer", lambda verb, folder: seen.append(gc.get_threshold()))
-    before = gc.get_threshold()
+    monkeypatch.setattr(bench, "present", present)
+    for name in ("prepare", "look", "answer"):
+        monkeypatch.setattr(bench, name, ends)
+    (tmp_path / "trial.json").write_text(json.dumps(NULL.to_json()))
     try:
-        gc.set_threshold(*usual)
         assert child.main([verb, str(tmp_path), "1"]) == 0
     finally:
         gc.set_threshold(*before)
-    assert seen == [child.SELDOM if seldom else usual]
+    assert seen == [child.SELDOM, child.SELDOM if seldom else child.USUAL]
 
 
 class Pipe:

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from edgescope.isolate.pool import WorkerPools
     from edgescope.records import Machine, Result, Trial
 
-SELDOM = (50_000, 50, 100)
-"""How seldom a process that builds collects garbage (gc.set_threshold): what an exporter makes stays to its end."""
+SELDOM, USUAL = (50_000, 50, 100), gc.get_threshold()
+"""How seldom a process collects garbage (gc.set_threshold) while it imports, or builds: what an importer or an exporter
+makes stays to its end. A network is loaded and measured with the interpreter's own."""
 
 
 def main(argv: list[str]) -> int:
@@ -38,8 +39,7 @@ def main(argv: list[str]) -> int:
     verb, folder = argv[0], Path(argv[1])
     if verb == "serve":
         return serve()
-    if verb == "prepare":
-        gc.set_threshold(*SELDOM)
+    gc.set_threshold(*SELDOM)
     if on := os.environ.get(registry.ON):  # the program runs on a board, this process drives it
         from edgescope.records import Trial
 
@@ -85,8 +85,9 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
 
     devices = bench.present()
     started = _begun(folder, manifest.machine(devices))
+    if verb != "prepare":
+        gc.set_threshold(*USUAL)
     if verb == "prepare":
-        from edgescope.isolate import notes
         from edgescope.records import Status
 
         opened = notes.files_opened()

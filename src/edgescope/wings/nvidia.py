@@ -17,16 +17,15 @@ longer than 100 ms: the counters are refreshed that often. Definitions: NVML API
 
 from __future__ import annotations
 
+import ctypes
 import math
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from types import ModuleType
 from typing import Any
-
-import pynvml
 
 from edgescope.devices.base import ChannelSpec, Failed, Mode, SourceSpec, Unsupported, Value
 
@@ -38,14 +37,36 @@ _ABSENT = (
 )
 
 
-class NvidiaDevice:
-    """All GPUs that NVML lists; `nvml` is the pynvml module or one that behaves like it."""
+def pynvml() -> Any:
+    """Return NVML's Python module; it takes as long to import as a fifth of edgescope."""
+    import pynvml
 
-    def __init__(self, nvml: Any = pynvml) -> None:
-        self._nvml = nvml
+    return pynvml
+
+
+def has_library() -> bool:
+    """Return whether this machine has NVML, which comes with the driver."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True
+
+
+class NvidiaDevice:
+    """All GPUs that NVML lists; `nvml` is the pynvml module or one that behaves like it (None: the former)."""
+
+    def __init__(self, nvml: Any = None) -> None:
+        self._given = nvml
+
+    @cached_property
+    def _nvml(self) -> Any:
+        return self._given or pynvml()
 
     def present(self) -> str:
-        """Return '' if NVML lists a GPU, otherwise the reason."""
+        """Return '' if NVML lists a GPU, otherwise the reason; without a driver pynvml is not even imported."""
+        if self._given is None and not has_library():
+            return _why_not("NVMLError_LibraryNotFound", "")
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as error:
@@ -314,7 +335,7 @@ class NvmlSource:
     def __init__(self, index: int, part: str, nvml: ModuleType | Any = None) -> None:
         self._metrics = [m for m in METRICS if m.name in PARTS[part]]
         self._held = tuple(_HELD_DOWN) if "clock_event_reasons" in PARTS[part] else ()
-        self._nvml: Any = nvml or pynvml
+        self._nvml: Any = nvml or pynvml()
         self._nvml.nvmlInit()
         self._handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
         self._prefix = f"gpu{index}"
@@ -403,7 +424,7 @@ class GpmSource:
     """One GPU's GPM metrics; its two sample buffers are freed on close, or with the source."""
 
     def __init__(self, index: int, nvml: ModuleType | Any = None) -> None:
-        self._nvml: Any = nvml or pynvml
+        self._nvml: Any = nvml or pynvml()
         self._names = {f"gpu{index}_{name}": metric for name, metric in GPM_METRICS.items()}
         self._buffers: list[Any] = []
         self._free = weakref.finalize(self, _free, self._nvml, self._buffers)

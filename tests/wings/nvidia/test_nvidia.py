@@ -9,6 +9,7 @@ import pynvml
 import pytest
 
 from edgescope.devices.base import AbsentSource, Failed, Unsupported
+from edgescope.wings import nvidia
 from edgescope.wings.nvidia import (
     METRICS,
     PARTS,
@@ -150,6 +151,15 @@ def test_absence_says_why_and_reaches_the_readings(error, word):
     rows = AbsentSource(**spec.kwargs).read()
     assert {name for name, _, _ in rows} == {"gpu_power_w", "gpu_energy_j"}
     assert all(word in value.reason for _, _, value in rows)
+
+
+def test_without_the_drivers_library_the_module_that_reads_it_is_not_imported(monkeypatch):
+    def missing(name):
+        raise OSError(name)
+
+    monkeypatch.setattr(nvidia, "pynvml", lambda: pytest.fail("imported"))
+    monkeypatch.setattr(nvidia.ctypes, "CDLL", missing)
+    assert "libnvidia-ml" in NvidiaDevice().present()
 
 
 def test_no_gpu_listed():

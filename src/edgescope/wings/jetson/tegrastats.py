@@ -17,9 +17,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgescope.devices.base import ChannelSpec, Failed, Unsupported, Value
-from edgescope.wings.jetson.tegrastats_line import Field, parse
+
+if TYPE_CHECKING:
+    from edgescope.wings.jetson.tegrastats_line import Field, Line
 
 Row = tuple[str, int, Value]
 
@@ -41,6 +44,13 @@ def find(program: str = "") -> str:
     """Return the path of tegrastats, or '' if it is not installed."""
     places = [str(Path(place).expanduser()) for place in _PLACES]
     return shutil.which(program or PROGRAM, path=os.pathsep.join([*os.get_exec_path(), *places])) or ""
+
+
+def parse(text: str) -> Line:
+    """Return a line's fields; the patterns by which they are found are compiled when the first line is here."""
+    from edgescope.wings.jetson import tegrastats_line
+
+    return tegrastats_line.parse(text)
 
 
 def spec_of(field: Field, scopes: Mapping[str, str]) -> ChannelSpec:
