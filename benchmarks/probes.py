@@ -2,6 +2,7 @@
 
 python benchmarks/probes.py distance [--minutes 15] [--cpus NAME]
 python benchmarks/probes.py spin_length
+python benchmarks/probes.py buffer
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from typing import Any
@@ -25,8 +26,9 @@ import torch
 from facts import publish
 
 from edgescope.analysis.run.slowdowns import APART_FROM_S, CORE_TO_CORE
-from edgescope.devices import clocks
+from edgescope.devices import clocks, probes
 from edgescope.devices.probes import Prober
+from edgescope.stats import paired_log_ratio
 from edgescope.telemetry.verdict import LIMITS
 
 EVERY_S, CALLS, LEAST = 2.0, 15, 3
@@ -142,9 +144,9 @@ LIKE = 0.15
 
 
 @contextmanager
-def loops(count: int) -> Iterator[None]:
+def loops(count: int, code: str = "while True: pass") -> Iterator[None]:
     """Keep so many endless loops running."""
-    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    started = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(count)]
     try:
         yield
     finally:
@@ -195,5 +197,61 @@ def spin_length() -> None:
     publish("probes/spin_length", figures, met=still[1] <= still[0] + LIKE and loaded[1] >= loaded[0] - LIKE)
 
 
+SIZES = (16 << 20, 64 << 20)
+STREAMS = "import numpy as np; a = np.ones(1 << 26); b = a.copy()\nwhile True: np.copyto(b, a)"
+"""What takes bandwidth and evicts a shared cache: copies of 512 MiB."""
+
+
+def walks_beside(looks: list[probes.Probe], order: list[int], neighbours: int) -> list[tuple[float, float]]:
+    """Return the seconds of each walk before and while so many neighbours copy memory."""
+    before = {i: looks[i]() for i in order}
+    with loops(neighbours, STREAMS):
+        time.sleep(1.0)
+        after = {i: looks[i]() for i in order}
+    return [(before[i], after[i]) for i in range(len(looks))]
+
+
+def buffer() -> None:
+    """How many bytes the walk through memory needs where the last cache is larger than any buffer: 64 MiB, or 16 MiB.
+
+    Both, before and after the same pause, many times; which walks first alternates. `still`: nothing is started in the
+    pause. `beside`: on every other CPU a process begins to copy memory. `speed`: bytes of lines read a second by the
+    walk of 16 MiB over that of 64 MiB, with its interval: far above 1, the smaller one reads from a cache. `rise`: by
+    how many times the walk of 16 MiB slowed down over that of 64 MiB: below 1, it sees less of the neighbour. An alarm
+    is a walk that takes 1.5 times its first time. Goal: 64 MiB alarm beside a neighbour, and hardly ever else.
+
+        python benchmarks/probes.py buffer [--times 20]     2 minutes
+    """
+    parser = argparse.ArgumentParser(description=facts.summary(buffer))
+    parser.add_argument("--times", type=int, default=20)
+    args = parser.parse_args()
+    looks, others = [probes.walking(size) for size in SIZES], len(os.sched_getaffinity(0)) - 1
+    figures: dict[str, Any] = {"times": args.times, "limit": LIMITS["memory"], "neighbours": others}
+    for name, neighbours in (("still", 0), ("beside", others)):
+        rounds = [walks_beside(looks, [0, 1] if n % 2 else [1, 0], neighbours) for n in range(args.times)]
+        small, large = zip(*rounds, strict=True)
+        figures[name] = told(small, large)
+        print(name, figures[name], file=sys.stderr)
+    alarms = [figures[name]["alarms_64"] for name in ("still", "beside")]
+    publish("probes/buffer", figures, met=alarms[0] <= LIKE and alarms[1] >= 0.75)
+
+
+def told(small: Sequence[tuple[float, float]], large: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Return what the walks of both sizes, before and after, tell."""
+    rises = [[after / before for before, after in each] for each in (small, large)]
+    first = [[size / before for before, _ in each] for size, each in zip(SIZES, (small, large), strict=True)]
+    pairs = {"speed": paired_log_ratio(*first), "rise": paired_log_ratio(*rises)}
+    return {name: [found.value, found.lo, found.hi] for name, found in pairs.items()} | {
+        f"{what}_{size >> 20}": figure
+        for size, speed, rise in zip(SIZES, first, rises, strict=True)
+        for what, figure in (
+            ("bytes_a_second", statistics.median(speed)),
+            ("median_rise", statistics.median(rise)),
+            ("most_rise", max(rise)),
+            ("alarms", float(np.mean(np.array(rise) > LIMITS["memory"]))),
+        )
+    }
+
+
 if __name__ == "__main__":
-    facts.chosen(distance, spin_length)
+    facts.chosen(distance, spin_length, buffer)

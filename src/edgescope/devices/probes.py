@@ -118,9 +118,9 @@ def _bytes(path: str) -> int:
         return 0
 
 
-def walking() -> Probe:
-    """Return the memory probe, with its buffer."""
-    buffer = mmap.mmap(-1, size(), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+def walking(length: int | None = None) -> Probe:
+    """Return the memory probe, with its buffer of so many bytes, or of the size for this machine."""
+    buffer = mmap.mmap(-1, length or size(), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # the system has huge pages at one time and none at another
         buffer.madvise(mmap.MADV_NOHUGEPAGE)
 
