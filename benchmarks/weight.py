@@ -458,7 +458,9 @@ def start() -> int:
 def _start(source: Path, folder: Path, rounds: int) -> tuple[dict[str, Any], bool]:
     env = environment(source, folder)
     engine = "import numpy, onnxruntime"
-    child = "from edgescope import bench; from edgescope.bench import child; import edgescope.store.results"
+    child = "import gc; from edgescope.bench import child"
+    child += "; gc.set_threshold(*(child.SELDOM if hasattr(child, 'USUAL') else gc.get_threshold()))"
+    child += "; from edgescope import bench; import edgescope.store.results"
     child += "; import edgescope.workloads.inference, edgescope.backends.ort.backend"
     codes = {
         "bare": python("-c", "pass"),

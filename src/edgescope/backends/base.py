@@ -11,15 +11,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from edgescope import registry
-from edgescope.analysis.roofline import Layer
 from edgescope.artifacts import REDUCED_SHARE
 from edgescope.errors import Message, SettingError, UsageError, closest_name, known_names
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Field, Json, Place, Queries, Scalar, Spans, Trial, Window
 from edgescope.records.lazy import NDArray, np
+
+if TYPE_CHECKING:
+    from edgescope.analysis.roofline import Layer
 
 
 @dataclass(frozen=True)

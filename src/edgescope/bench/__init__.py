@@ -13,7 +13,6 @@ from edgescope import registry
 from edgescope.bench import outcome
 from edgescope.bench.drivers import Driver, InProcess
 from edgescope.bench.parts import prepare_trial, program_of
-from edgescope.bench.programs import OwnLoop
 from edgescope.bench.watch import Devices, Watch
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.devices import manifest
@@ -79,16 +78,16 @@ def driver(trial: Trial, clock: Clock, pools: WorkerPools | None = None) -> Driv
     """Return the driver of the trial: workers, programs that own their loop, or this process."""
     engine = registry.BACKENDS.get(trial.backend)
     alike = trial.sharing == Trial.sharing and not trial.colocated
-    if engine is not None and engine.driver == "external" and alike and trial.processes > 1:
-        program = program_of(trial)
-        assert program is not None, trial.backend
-        return OwnLoop(program)
-    if trial.multi_process or pools is not None:
+    in_itself = engine is not None and engine.driver == "external" and alike and trial.processes > 1
+    if (trial.multi_process or pools is not None) and not in_itself:
         from edgescope.bench.workers import Workers  # most trials have one process
 
         return Workers(pools)
-    program = program_of(trial)
-    return InProcess(clock) if program is None else OwnLoop(program)
+    if (program := program_of(trial)) is None:
+        return InProcess(clock)
+    from edgescope.bench.programs import OwnLoop  # most engines own no loop
+
+    return OwnLoop(program)
 
 
 def refused(trial: Trial, machine: Machine, error: EdgescopeError) -> Result:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import registry
-from edgescope.devices import replay
 from edgescope.devices.base import Device, Mode
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import DeviceError, EdgescopeError
@@ -43,7 +42,9 @@ _LEFT_OUT = (COMMAND, SCRATCH)
 
 def present() -> Mapping[str, Device]:
     """Return every device but null, by registry name; those of the recorded board if a recording is played."""
-    if board_file := replay.played():
+    if board_file := os.environ.get(registry.BOARD):
+        from edgescope.devices import replay  # few runs play a recording
+
         return replay.devices(board_file)
     names = [n for n in registry.installed(registry.DEVICES) if n not in ("null", "replay")]
     return {n: registry.load(registry.DEVICES, n, "device")() for n in names}

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
-from edgescope.devices import replay
 from edgescope.devices.base import FEATURES, Device, Journal, Mode, Row, TellsOfModes
 from edgescope.devices.kernel_files import cpu_list
 from edgescope.devices.manifest import settings
@@ -79,6 +78,8 @@ def find(name: str, devices: Mapping[str, Device]) -> Mode:
         return Together()
     mode = _named(name, devices)
     if REPLAYED in devices:
+        from edgescope.devices import replay
+
         raise replay.refusal(name)
     return mode
 

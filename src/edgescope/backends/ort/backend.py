@@ -16,13 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgescope import cache, registry
-from edgescope.analysis.roofline import Layer
 from edgescope.artifacts.for_precision import DYNAMIC_OPTIONS, int8_options, onnx_file, refuse, unreadable
 from edgescope.backends import cudart
 from edgescope.backends.base import (
@@ -46,6 +45,9 @@ from edgescope.onnx_operators import HEAVY, computes_in
 from edgescope.process import scratch_folder
 from edgescope.records import Effective, Json
 from edgescope.records import digest as record_digest
+
+if TYPE_CHECKING:
+    from edgescope.analysis.roofline import Layer
 
 BETWEEN = "product of activations"
 """Counted apart: attention multiplies activations by each other, and int8 is said of what has weights."""

@@ -483,9 +483,10 @@ def test_a_program_that_fails_ends_those_beside_it(network, trtexec):
 
 @pytest.mark.parametrize("keys", [{"sharing": "pinned"}, {"colocated": "lenet5"}])
 def test_only_programs_alike_run_at_once(network, trtexec, keys):
+    from edgescope.bench.programs import OwnLoop
     from edgescope.bench.workers import Workers
 
     asked = trial(network, trtexec("8502"), processes=2)
     with mock.patch.object(bench, "program_of", return_value=object()):
-        assert isinstance(bench.driver(asked, None), bench.OwnLoop)
+        assert isinstance(bench.driver(asked, None), OwnLoop)
         assert isinstance(bench.driver(replace(asked, **keys), None), Workers)
