@@ -741,6 +741,11 @@ VERBS = Family(
             summary="compare two variants: settings that differ, ratios with intervals, a judgement",
             functions=("edgescope.verbs.compare:compare",),
         ),
+        "gate": Entry(
+            "edgescope.wings.gate.cli",
+            summary="judge a change for a pipeline: PASS, FAIL or INCONCLUSIVE on each limit",
+            functions=("edgescope.wings.gate.verb:gate",),
+        ),
         "energy": Entry(
             "edgescope.wings.energy.cli",
             summary="a result's energy by every meter, and by an external meter's CSV",

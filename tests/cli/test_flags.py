@@ -69,6 +69,7 @@ def test_files_are_written_by_one_flag_in_every_verb_that_writes_one():
             "capacity",
             "demo",
             "explain",
+            "gate",
             "layers",
             "offload",
             "optimize",

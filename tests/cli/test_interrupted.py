@@ -16,6 +16,7 @@ def test_only_verbs_that_go_on_say_so(verb, monkeypatch, capsys):
         "optimize": ["null"],
         "capacity": ["null", "--constraint", "p50<1s", "--client-rate", "1"],
         "compare": ["a", "b"],
+        "gate": ["a"],
         "energy": ["a"],
         "show": ["latest"],
         "record": ["-o", "x.zip"],
