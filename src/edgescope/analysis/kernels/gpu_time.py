@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -312,11 +311,13 @@ def _spreads(names: NDArray[Any], length: NDArray[np.int64]) -> dict[int, tuple[
     order = np.lexsort((length, names))
     sorted_names, sorted_lengths = names[order], length[order]
     first = np.flatnonzero(np.concatenate(([True], sorted_names[1:] != sorted_names[:-1])))
-    found = {}
-    for begin, end in pairwise((*first.tolist(), len(order))):
-        low, middle, high = np.quantile(sorted_lengths[begin:end], SPREAD).tolist()
-        found[int(sorted_names[begin])] = (low, middle, high)
-    return found
+    place = np.multiply.outer(np.diff(first, append=len(order)) - 1, SPREAD)
+    below = np.floor(place).astype("int64")
+    low, high = (sorted_lengths[first[:, None] + at] for at in (below, np.ceil(place).astype("int64")))
+    spread = (low + (high - low) * (place - below)).tolist()
+    return {
+        int(name): (one[0], one[1], one[2]) for name, one in zip(sorted_names[first], spread, strict=True)
+    }
 
 
 def _occurs(c: Mapping[str, NDArray[Any]], within: Inferences, size: int) -> NDArray[np.int64]:

@@ -32,6 +32,7 @@ from edgescope.wings.trace.imported import (
     indexed,
     kind_of_call,
 )
+from edgescope.wings.trace.importers.sqlite_pages import Pages, Unreadable
 
 MAGIC = b"SQLite format 3\x00"
 #: Schemas that were read while this was written; others are read as far as their columns are known.
@@ -137,6 +138,7 @@ class _Export:
         self.tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type='table'")}
         self.has: dict[str, set[str]] = {}
         self.strings: dict[int, str] = {}
+        self.pages: Pages | None = None
 
     def trace(self) -> Trace:
         """Return everything in the export."""
@@ -199,6 +201,8 @@ class _Export:
         if table not in self.tables:
             return {}
         here = [c for c in columns if c in self._columns_of(table)]
+        if not where and (read := self._from_pages(table, here)) is not None:
+            return read
         words = ", ".join(f'COALESCE("{c}", -1)' for c in here)
         clause = f" WHERE {where}" if where else ""
         query = f'SELECT {words} FROM "{table}"{clause}'
@@ -210,6 +214,21 @@ class _Export:
             flat = self._as_far_as(query, len(here), table, error)
         whole = flat[: len(flat) // len(here) * len(here)].reshape(-1, len(here))
         return {c: np.ascontiguousarray(whole[:, i]) for i, c in enumerate(here)}
+
+    def _from_pages(self, table: str, columns: Sequence[str]) -> Columns | None:
+        """Return columns of integers from the file's pages; None where only SQLite can read them."""
+        about = self.base.execute(f'PRAGMA table_xinfo("{table}")').fetchall()
+        if any(pk or hidden for *_, pk, hidden in about):  # a row's number, or a value that is not in the row
+            return None
+        number = {name: index for index, name, *_ in about}
+        query = "SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?"
+        try:
+            self.pages = self.pages or Pages(self.path)
+            (root,) = self.base.execute(query, (table,)).fetchone()
+            found = self.pages.integers(root, [number[c] for c in columns])
+        except (Unreadable, ValueError, OSError, IndexError, OverflowError):
+            return None
+        return dict(zip(columns, found, strict=True))
 
     def _as_far_as(self, query: str, width: int, table: str, why: Exception) -> NDArray[np.int64]:
         """Return the cells before the damage; a row with a cell that is no integer is left out."""
