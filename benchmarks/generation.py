@@ -22,39 +22,36 @@ from typing import Any
 import facts
 
 import edgescope
-from edgescope.analysis import roofline
 from edgescope.models import zoo
 from edgescope.records import Absent, Field, Result, Trial
 from edgescope.records.codec import to_plain
-from edgescope.wings.generation import bounds
 
 MODELS = ("llm:qwen3-0.6b", "llm:llama-3.2-1b")
 PROMPTS, OUTPUT, SECONDS = (128, 1024), 128, 10.0
-BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
-KEPT = ("ttft_p50_s", "itl_p50_s", "decode_tps", "prefill_tps", "output_tps", "prefill_s", "peak_rss_bytes")
+KEPT = ("ttft_p50_s", "itl_p50_s", "decode_tps", "prefill_tps", "output_tps", "prefill_s", "mbu", "mfu")
+KEPT += ("memory_predicted_bytes", "peak_rss_bytes")
 KEPT += ("power_w", "cores_used")  # a GPU far below its limit beside one busy core waits for that core
 
 
-def ceilings(store: Path, device: str) -> roofline.Ceilings:
-    """Return what the machine can do, measured now."""
+def ceilings(store: Path, device: str) -> None:
+    """Measure what the machine can do, and keep it in the store, where each result finds it."""
     command = [sys.executable, "-m", "edgescope", "doctor", "--roofline", device, "--store", str(store)]
     subprocess.run(command, check=True, stdout=sys.stderr)
-    return roofline.read(roofline.kept(store, facts.machine_id(), device))
 
 
 def rows(
     trial: Trial, models: tuple[str, ...], prompts: tuple[int, ...], store: Path
 ) -> Iterator[dict[str, Any]]:
     """Yield what each model did with prompts of each length, beside its ceilings."""
-    most = ceilings(store, trial.device)
+    ceilings(store, trial.device)
     for model in models:
         for prompt in prompts:
             options = {"prompt_tokens": prompt, "output_tokens": OUTPUT}
             asked = replace(trial, model=model, workload_options=options)
-            yield told(edgescope.run(asked, store=store), prompt, most)
+            yield told(edgescope.run(asked, store=store), prompt)
 
 
-def told(result: Result, prompt: int, most: roofline.Ceilings) -> dict[str, Any]:
+def told(result: Result, prompt: int) -> dict[str, Any]:
     """Return a result's figures with the shares of what the machine can do."""
     trial = result.trial
     row: dict[str, Any] = {"model": zoo.bare(trial.model), "prompt_tokens": prompt, "output_tokens": OUTPUT}
@@ -63,18 +60,6 @@ def told(result: Result, prompt: int, most: roofline.Ceilings) -> dict[str, Any]
         return row | {"reason": str(result.reason)}
     found: dict[str, Field] = {name: result.metrics.get(name, Absent("not measured")) for name in KEPT}
     shape = zoo.get(zoo.bare(trial.model)).architecture
-    precision = result.effective.precision if result.effective else ""
-    size = BYTES[precision]
-    moved = bounds.Traffic(shape, shape.params * size, shape.vocabulary * shape.width * size, size)
-    found |= bounds.shares(
-        moved,
-        most,
-        prompt=prompt,
-        output=OUTPUT,
-        tokens_s=found["decode_tps"],
-        prefill_s=found["prefill_s"],
-        precision=precision,
-    )
     judged = result.verification.detail if result.verification else "not judged"
     verdict = [result.verdict.trust.value, *result.verdict.evidence] if result.verdict else ["none"]
     plain = {name: to_plain(field) for name, field in found.items()}
@@ -87,7 +72,7 @@ def main(argv: list[str]) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--precision", default="bf16", choices=BYTES)
+    parser.add_argument("--precision", default="bf16", choices=("fp32", "bf16", "fp16"))
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--prompts", nargs="+", type=int, default=PROMPTS)
     parser.add_argument("--no-publish", action="store_true")

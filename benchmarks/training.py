@@ -30,7 +30,6 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from edgescope import options as settings
 from edgescope.analysis.cells.replicates import value_of
-from edgescope.analysis.run.epochs import PARTS
 from edgescope.bench.parts import HERE
 from edgescope.fit import Step, Task
 from edgescope.models.image import photos
@@ -39,6 +38,7 @@ from edgescope.runner.setup import run
 from edgescope.stats import paired_log_ratio
 from edgescope.stats.intervals import percentile, quantile_interval
 from edgescope.wings.training.data_sets import Packed
+from edgescope.wings.training.epochs import PARTS
 from edgescope.wings.training.interleave import Interleaving, Slice, train_interleave
 from edgescope.wings.training.loading import stage
 from edgescope.wings.training.loop import Loop

@@ -53,7 +53,7 @@ from typing import IO, Any
 
 from facts import page
 
-from edgescope.analysis.run.epochs import PARTS, anatomy
+from edgescope.wings.training.epochs import PARTS, anatomy
 
 DATA = {
     "lenet5": {"count": 60_000, "width": 28, "height": 28, "packed": True, "grey": True},

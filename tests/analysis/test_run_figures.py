@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgescope.analysis.run import epochs, lateness, noise, summary, workers
+from edgescope.analysis.run import lateness, noise, summary, workers
 from edgescope.records import (
     QUERY_DROPPED,
     QUERY_DTYPES,
@@ -27,6 +27,7 @@ from edgescope.records import (
 )
 from edgescope.stats.alternation import standard_errors
 from edgescope.stats.intervals import t_quantile
+from edgescope.wings.training import epochs
 from making import result
 
 S = 1_000_000_000

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from edgescope.analysis.run.epochs import STAGES
 from edgescope.models.image import photos
+from edgescope.wings.training.epochs import STAGES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import training_modes

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from edgescope import bench
-from edgescope.analysis.run.epochs import PARTS
 from edgescope.records import UNIT, Measured, Status, Trial
+from edgescope.wings.training.epochs import PARTS
 
 SHORT = {"device": "cuda", "backend": "torch_eager", "min_s": 0.5, "max_s": 0.5}
 

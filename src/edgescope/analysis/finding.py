@@ -158,6 +158,7 @@ CAUSES: Mapping[str, str] = {
     "throttled": "heat, power or voltage held the clocks down",
     "contention": "other work on the same cores or GPU takes the time",
     "oversubscription": "more threads are ready to run than there are cores",
+    "spinning threads": "threads wait for each other on CPUs that other programs want, and compute next to nothing",
     "too few threads": "the work uses fewer threads than it may use cores",
     "GIL-bound": "threads compute in Python, which lets one of them run at a time",
     "lock-bound": "threads wait for each other at a lock",
@@ -188,7 +189,15 @@ OVERFULL = 1.25
 NATURAL = frozenset({"compute-bound", "memory-bound"})
 """Causes that say that the machine does what it can: whatever wastes time goes before them."""
 OUTSIDE = frozenset(
-    {"offered load", "quota", "throttled", "contention", "oversubscription", "too few threads"}
+    {
+        "offered load",
+        "quota",
+        "throttled",
+        "contention",
+        "oversubscription",
+        "spinning threads",
+        "too few threads",
+    }
 )
 """Causes that slow down all parts alike: their shares are no rivals of a part's."""
 

@@ -58,6 +58,8 @@ class Run:
     workers: tuple[Worker, ...] = ()
     alternation: Alternation | None = None
     spans: Spans | None = None
+    review: Callable[[Result], Result] = lambda result: result
+    """Adds what only the whole Result tells."""
 
 
 class Driver(Protocol):
@@ -94,10 +96,12 @@ class InProcess:
             opened = stack.enter_context(open_work(trial))
             effective = opened.effective()
             require(trial, effective)
+            plan.already(opened.warmed)
             give_back()
             self.wait()
             with watch.watching(), watch.idling(trial.idle_s, self.clock), recorded(trial):
                 queries = drive(scenario, opened.work, self.clock)
+                opened.watched()
             peak = peak_rss()
             its_own = opened.metrics(queries.rows(plan.window), plan.window)
             spans = opened.breakdown()
@@ -127,6 +131,7 @@ class InProcess:
             failure=opened.failure(),
             driver=registry.scenario(trial.scenario).driver,
             spans=spans if len(spans) else None,
+            review=opened.review,
         )
 
 

@@ -57,7 +57,7 @@ def concluded(started: Result, watch: Watch, run: Run, in_effect: Mapping[str, J
 
     `in_effect` holds the evidence and figures of its mode when it began.
     """
-    found = settled(_assembled(started, watch, run), run.failure)
+    found = settled(run.review(_assembled(started, watch, run)), run.failure)
     return mode_noted(mode_rechecked(found, watch.by_name), in_effect or {})
 
 

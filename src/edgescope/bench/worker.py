@@ -77,6 +77,7 @@ class WorkerRun:
             raise _not_drivable(self.trial.scenario)
         scenario = scenario_of(self.trial, self.plan)
         with open_work(self.trial) as opened:
+            self.plan.already(opened.warmed)
             self._send_opened(opened)
             if self.trial.turn_s is not None:
                 self._take_turns(opened)

@@ -82,6 +82,8 @@ class Limits:
     floor_bytes: int | None = None
     cancelled: Callable[[], bool] = lambda: False
     """Whether nobody waits for the trial any more: its process is ended then."""
+    store: Path | None = None
+    """Where the machine's ceilings are kept; None: in the usual folder."""
     threads: int | None = None
     """OpenMP threads of a process that builds beside others; None: as many as it likes."""
 
@@ -212,6 +214,7 @@ def environment(limits: Limits, folder: str) -> Launch:
     """Return the child's environment: the user's command, the time-out, the folder for its temporary files."""
     added = {COMMAND: shlex.join(sys.orig_argv), TIMEOUT: str(limits.timeout_s)}
     env = {name: os.environ.get(name, value) for name, value in added.items()} | scratch_within(folder)
+    env |= {"EDGESCOPE_STORE": str(limits.store.resolve())} if limits.store else {}
     own = [p for p in sys.path if p and not p.startswith((sys.prefix, sys.base_prefix))]
     return Launch(
         env=env | ({"PYTHONPATH": os.pathsep.join(own)} if own else {})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -56,7 +56,13 @@ class Setup:
         retry = [Status(status) for status in self.retry]
         runner = OneByOne() if os.environ.get(registry.ON) else Isolated()
         return ExperimentRunner(
-            store, self.limits, runner, manifest.here(), retry, say=self.tell, waiting=self.waiting
+            store,
+            replace(self.limits, store=store.root),
+            runner,
+            manifest.here(),
+            retry,
+            say=self.tell,
+            waiting=self.waiting,
         )
 
 

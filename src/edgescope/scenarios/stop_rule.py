@@ -7,6 +7,7 @@ measuring ends when the interval of the mean is narrow enough, not before `min_s
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 from edgescope.errors import UsageError
@@ -51,6 +52,11 @@ class Plan:
         self._measured = False
         self._first = self._start_ns = self._stop = self._stop_ns = 0
         self._rule: StopRule | None = None
+
+    def already(self, warmed: bool | None) -> None:
+        """Leave the warm-up that the work has done itself, but for one unit of full size, unless one was asked for."""
+        if warmed is not None and self.trial.warmup is None:
+            self.trial, self.settled = replace(self.trial, warmup=1e-9), warmed
 
     def warming(self) -> Plan:
         """Enter the warm-up."""

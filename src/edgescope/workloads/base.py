@@ -24,6 +24,7 @@ from edgescope.records import (
     Marks,
     ModelInfo,
     Queries,
+    Result,
     Spans,
     Trial,
     Verification,
@@ -125,6 +126,12 @@ class OpenWorkload:
     Called once, after the window, before `breakdown`, whose they override. Of several workers each is asked for its own
     part of the window that all share, and metrics.toml says how the answers become one (`edgescope docs add-a-metric`).
     """
+    warmed: bool | None = None
+    """Whether it has warmed up while it was opened, and settled; None: it has not tried, so its units show it."""
+    watched: Callable[[], None] = lambda: None
+    """Does more work after the window, outside of every figure of it, while the sensors are still read."""
+    review: Callable[[Result], Result] = lambda result: result
+    """Returns the Result with what only all of it tells; called last, with the work closed. Not of several workers."""
     sample_output: Callable[[], SampleOutput] = SampleOutput
     reference_set: Callable[[], ReferenceSet | None] = lambda: None
 

@@ -141,9 +141,9 @@ def test_each_unit_asks_one_prompt_of_the_lengths_and_keeps_its_moments(opened):
         (n, QUERY_OK, 5) for n in range(4)
     ]
     assert all(m["second_token"] - m["first_token"] == 1000 for *_, m in rows)
-    assert len(session.asked) == 5  # one more, before anything is timed
-    assert {(len(r.tokens), r.output_tokens) for r in session.asked} == {(40, 5)}
-    assert len({r.tokens[:1] for r in session.asked}) == 5
+    before = len(session.asked) - 4  # the warm-up, before anything is timed
+    assert before >= 2 and {(len(r.tokens), r.output_tokens) for r in session.asked} == {(40, 5)}
+    assert len({r.tokens[:1] for r in session.asked}) == before + 4
 
 
 def test_shared_prompts_are_one_but_the_first(opened):
@@ -161,8 +161,10 @@ def test_without_tokens_of_its_own_an_engine_is_asked_in_words(opened):
 
 
 def test_a_broken_answer_is_a_failed_query_counted_by_kind(opened):
-    session = Scripted(broken={2: "stalled", 3: "stalled", 4: "refused"})
+    session = Scripted()
     with opened(session, output_tokens=3) as work:
+        first = len(session.asked)
+        session.broken = {first + 1: "stalled", first + 2: "stalled", first + 3: "refused"}
         rows = run(work, 4)
         assert [status for _, status, *_ in rows] == [QUERY_OK, QUERY_ERROR, QUERY_ERROR, QUERY_ERROR]
         assert "stalled: as the test wants it" in work.failure()
@@ -205,11 +207,13 @@ def test_several_requests_are_asked_at_once(opened):
 
     class Meeting(Scripted):
         def generate(self, request):
-            if len(self.asked):
+            if gated:
                 gate.wait()
             return super().generate(request)
 
+    gated = []
     with opened(Meeting(), in_flight=3) as work:
+        gated.append(True)
         assert len(run(work, 3)) == 3
 
 

@@ -5,7 +5,7 @@ import pytest
 from edgescope.analysis.roofline import Ceilings
 from edgescope.records import Absent, Measured
 from edgescope.wings.generation import bounds, shapes
-from edgescope.wings.generation.bounds import Traffic
+from edgescope.wings.generation.memory import UNTOLD, Held
 
 GB, T = 1e9, 1e12
 H = Ceilings(
@@ -23,18 +23,35 @@ BY_HAND = {
 }
 
 
-def _traffic(name):
+def held(name, **other):
     a = shapes.find(name).architecture
-    return Traffic(a, 2.0 * a.params, 2.0 * a.vocabulary * a.width, 2)
+    read = 2.0 * (a.params - (0 if a.tied else a.vocabulary * a.width))
+    return Held(
+        **{"shape": a, "read_bytes": read, "weight_bytes": read, "kv_bytes": 2, "arithmetic": "bf16"} | other
+    )
+
+
+def figures(**other):
+    found = {
+        "prompt_tokens": Measured(128.0, "tokens"),
+        "output_tokens": Measured(128.0, "tokens"),
+        "decode_tps": Measured(20.0, "tokens/s", 19.0, 21.0, 99),
+        "prefill_tps": Measured(1024 / 0.5, "tokens/s"),
+    }
+    return found | other
+
+
+def shares(name, found, most=H, together=1, **other):
+    return bounds.shares(held(name, **other), most, found, device="cpu", together=together)
 
 
 @pytest.mark.parametrize("name", BY_HAND)
 def test_share_of_the_bandwidth_in_decode(name):
     weights, cached, *_ = BY_HAND[name]
     a_token = 2 * weights * 1e6 + 2 * cached * (128 + 64)  # 128 of prompt, and half of an answer of 128
-    found = bounds.mbu(_traffic(name), 20.0, H, prompt=128, output=128)
-    width = 100 * GB if 2 * weights * 1e6 > 1e6 else 900 * GB
-    assert found.value == pytest.approx(20 * a_token / width, rel=0.001)
+    found = shares(name, figures())["mbu"]
+    assert found.value == pytest.approx(20 * a_token / (100 * GB), rel=0.001)
+    assert (found.lo, found.hi) == pytest.approx((found.value * 0.95, found.value * 1.05))
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -42,28 +59,34 @@ def test_share_of_the_arithmetic_in_prefill(name):
     _, _, blocks, output, queries = BY_HAND[name]
     pairs = 1024 * 1025 / 2
     flops = 2 * blocks * 1e6 * 1024 + 4 * pairs * queries + 2 * output
-    found = bounds.mfu(shapes.find(name).architecture, 1024, 0.5, "bf16", H)
+    found = shares(name, figures(prompt_tokens=Measured(1024.0, "tokens")))["mfu"]
     assert found.value == pytest.approx(flops / 0.5 / (10 * T), rel=0.001)
 
 
 def test_answers_together_share_the_weights_and_not_their_caches():
-    traffic = _traffic("smollm2-135m")
-    alone, four = traffic.token_bytes(100), traffic.token_bytes(100, together=4)
-    cache = 23_040 * 100
-    assert (alone - cache) / 4 == pytest.approx(four - cache)
+    four = shares("smollm2-135m", figures(), together=4)
+    weights, cached, *_ = BY_HAND["smollm2-135m"]
+    moved = 20 * (2 * weights * 1e6 + 4 * 2 * cached * 192)
+    assert four["mbu"].value == pytest.approx(moved / (100 * GB), rel=0.001)
+    assert isinstance(four["mfu"], Absent)
 
 
-def test_a_share_above_one_is_told_and_not_given():
-    found = bounds.mbu(_traffic("smollm2-135m"), 5000.0, H, prompt=128, output=128)
-    assert isinstance(found, Absent) and "cannot be" in found.reason
-    found = bounds.mfu(_traffic("smollm2-135m").shape, 1024, 1e-3, "bf16", H)
-    assert isinstance(found, Absent) and "cannot be" in found.reason
+def test_a_share_above_one_beyond_its_uncertainty_is_an_error_that_is_said():
+    lo, over = 19.0, figures(decode_tps=Measured(5000.0, "tokens/s", 4900.0, 5100.0))
+    found = shares("smollm2-135m", over)
+    (said,) = bounds.impossible(found, "cpu")
+    assert isinstance(found["mbu"], Absent) and said.code == "E-GEN-6"
+    assert "MBU" in said.evidence and said.fix == "edgescope doctor --roofline cpu"
+    doubtful = shares("smollm2-135m", figures(decode_tps=Measured(5000.0, "tokens/s", lo, 9000.0)))
+    assert doubtful["mbu"].value > 1 and not list(bounds.impossible(doubtful, "cpu"))
+    fast = shares("smollm2-135m", figures(prefill_tps=Measured(1e6, "tokens/s")))
+    assert [m.code for m in bounds.impossible(fast, "cpu")] == ["E-GEN-6"]
 
 
 def test_what_was_not_measured_gives_its_reason():
-    traffic = _traffic("smollm2-135m")
-    given = {"prompt": 8, "output": 8, "precision": "bf16", "prefill_s": Measured(1.0, "s")}
-    none = bounds.shares(traffic, None, tokens_s=Measured(1.0, "tokens/s"), **given)
-    assert set(none.values()) == {bounds.UNMEASURED}
-    lacking = bounds.shares(traffic, H, tokens_s=Absent("one token"), **given | {"precision": "fp8"})
+    none = shares("smollm2-135m", figures(), most=None)
+    assert set(none.values()) == {bounds.unmeasured("cpu")} and "doctor --roofline cpu" in none["mbu"].reason
+    assert set(bounds.shares(None, H, figures(), device="server", together=1).values()) == {UNTOLD}
+    lacking = shares("smollm2-135m", figures(decode_tps=Absent("one token")), arithmetic="fp8")
     assert lacking["mbu"] == Absent("one token") and "fp8" in lacking["mfu"].reason
+    assert "arithmetic" in shares("smollm2-135m", figures(), arithmetic="")["mfu"].reason

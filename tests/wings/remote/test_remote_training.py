@@ -11,13 +11,13 @@ import sys
 import pytest
 
 from edgescope import registry
-from edgescope.analysis.run.epochs import PARTS
 from edgescope.cli.main import main
 from edgescope.records import Measured, Result, Status, Trial
 from edgescope.store.results import Store
 from edgescope.wings.remote import address, network, run
 from edgescope.wings.remote.address import Address
 from edgescope.wings.remote.board import opened
+from edgescope.wings.training.epochs import PARTS
 
 if shutil.which("ssh") is None:
     pytest.skip("no ssh client on PATH", allow_module_level=True)

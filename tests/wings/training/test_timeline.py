@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from edgescope.analysis.run.epochs import PARTS
 from edgescope.records import SPAN_KINDS, UNIT
 from edgescope.wings.training import timeline
+from edgescope.wings.training.epochs import PARTS
 from edgescope.wings.training.timeline import Timeline
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from edgescope import bench
-from edgescope.analysis.run import epochs
 from edgescope.bench.parts import HERE
 from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.options import read
@@ -25,6 +24,7 @@ from edgescope.records import (
     Trial,
     Window,
 )
+from edgescope.wings.training import epochs
 from edgescope.wings.training import loop as loops
 from edgescope.wings.training import workload as training
 from edgescope.wings.training.loop import Stretch

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from torch.utils.data import default_collate
 
-from edgescope.analysis.run.epochs import STAGES
 from edgescope.wings.training import loading
+from edgescope.wings.training.epochs import STAGES
 from edgescope.wings.training.loading import Watched, stage
 
 NAP_S = 0.005

@@ -8,10 +8,9 @@ import pytest
 
 import planted_stalls
 from edgescope import bench
-from edgescope.analysis.run import epochs
 from edgescope.isolate import fresh
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.wings.training import medium
+from edgescope.wings.training import epochs, medium
 from edgescope.wings.training.loop import Loop
 from photo_folders import photographs
 

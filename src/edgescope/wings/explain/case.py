@@ -135,8 +135,14 @@ class Case:
             if self.while_it_ran and isinstance(busy, Measured):
                 found.append(Part(name, busy.value, threads.get(name, 1), on_cpu))
             elif (seconds := self.figure(f"{name}_s")) is not None:
-                found.append(Part(name, seconds, threads.get(name, 1), on_cpu))
+                found.append(Part(name, seconds * self._times(name), threads.get(name, 1), on_cpu))
         return tuple(found)
+
+    def _times(self, name: str) -> float:
+        """Return how often a unit goes through a part: an answer through as many as it has tokens."""
+        names = self.result.spans.named() if self.result.spans is not None else []
+        units = names.count(UNIT)
+        return max(1.0, names.count(name) / units) if units else 1.0
 
     def part(self, name: str) -> Part | None:
         """Return one part by name."""
@@ -316,11 +322,13 @@ def _mean_log(rates: Sequence[float]) -> float:
 
 
 def unit_seconds(result: Result) -> Field:
-    """Return the seconds between two finished units of the whole trial: batch / throughput."""
+    """Return the seconds between two finished units of the whole trial: samples of one / throughput."""
     rate = result.metrics.get("throughput_sps")
     if not isinstance(rate, Measured) or rate.value <= 0:
         return rate if isinstance(rate, Absent) else Absent("no throughput was measured")
-    return Measured(result.trial.batch / rate.value, "s", n=rate.n)
+    tokens = result.metrics.get("output_tokens")  # of a language model, whose samples are tokens
+    samples = tokens.value if isinstance(tokens, Measured) else result.trial.batch
+    return Measured(samples / rate.value, "s", n=rate.n)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Mapping
 from edgescope.analysis.finding import Bound, Confidence, Evidence, Finding, Remedy, between
 from edgescope.records import Absent, Field, Measured
 from edgescope.wings.explain.case import FASTER, SAMPLER, WINDOW, Case, Intervention, Part, known
+from edgescope.wings.explain.machine import all_run
 
+SPUN = "E-GEN-7"
+"""The code of a run that was refused because threads which spin had to share their cores."""
 LATE_S = 0.002
 """A thread that Python lets go on so late waits for the interpreter: its switch interval is 5 ms."""
 PROMPT_S = 0.001
@@ -26,9 +29,31 @@ def found(case: Case) -> Iterator[Finding]:
     """Yield the causes in how threads share cores that the figures speak for."""
     if case.open_loop:
         return
-    for look in (_oversubscribed, _too_few, _one_at_a_time):
+    for look in (_spinning, _oversubscribed, _too_few, _one_at_a_time):
         if (finding := look(case)) is not None:
             yield finding
+
+
+def _spinning(case: Case) -> Finding | None:
+    """Return the finding that threads which wait for each other share their cores, where the run was refused for it."""
+    reason, waits, others = case.result.reason, case.figure("run_wait_share"), known(case.usage.cpu_others)
+    if reason is None or reason.code != SPUN or waits is None or others is None:
+        return None
+    evidence = [
+        Evidence(f"other programs used {others * case.cores:.2f} of {case.cores:g} cores", SAMPLER),
+        Evidence(f"its threads were ready and did not run for {waits:.0%} of their time", WINDOW),
+    ]
+    one = next((i for i in case.of("options.threads") if i.after == 1), None)
+    gain: Field = Absent("how much they lose shows only in a run with one thread: --threads 1")
+    share, sure = 1 - all_run(max(2, case.threads or 2), waits), Confidence.LIKELY
+    if one is not None:
+        evidence.append(Evidence(one.text, one.source, one.ratio.value < FASTER))
+        if one.ratio.value < FASTER:
+            return Finding("spinning threads", share, Confidence.POSSIBLE, tuple(evidence))
+        gain, share, sure = one.ratio, 1 - 1 / one.ratio.value, Confidence.CONFIRMED
+    single = Remedy("--threads 1", {"options": {**case.trial.options, "threads": 1}}, gain)
+    alone = Remedy("end the other programs (edgescope doctor names them)")
+    return Finding("spinning threads", share, sure, tuple(evidence), (single, alone), "", 1)
 
 
 def _oversubscribed(case: Case) -> Finding | None:

@@ -74,7 +74,12 @@ def _missing(case: Case) -> Iterator[str]:
     device = case.trial.device
     if case.ceilings is None and case.made_of == "phases":
         yield f"what this machine can do at most: edgescope doctor --roofline {device}"
-    if not case.of("batch") and case.made_of == "phases" and not case.open_loop:
+    if (
+        not case.of("batch")
+        and case.made_of == "phases"
+        and case.trial.workload == "inference"
+        and not case.open_loop
+    ):
         yield f"another batch, which tells calls from arithmetic: --batch {case.trial.batch * 4}"
     if case.made_of == "stages" and case.figure("pipeline_fps") is None:
         yield "what each stage costs the pipeline: --workload-option what_if=true"

@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from edgescope.records import Field
 from edgescope.records.lazy import NDArray
+from edgescope.wings.generation.memory import Held
 
 
 @dataclass(frozen=True)
@@ -96,3 +97,11 @@ class Apart(Protocol):
 
     def unseen(self) -> Mapping[str, Field]:
         """Return the metrics of this process that would be taken for the other's, each Absent with the reason."""
+
+
+@runtime_checkable
+class Holds(Protocol):
+    """Optional for such a session: it knows how it holds its model, from which memory and traffic are predicted."""
+
+    def held(self) -> Held:
+        """Return it."""

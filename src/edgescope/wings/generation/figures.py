@@ -80,6 +80,8 @@ class Limits:
 
     ttft_s: float = 0.0
     itl_s: float = 0.0
+    latency_s: float = 0.0
+    """To the last token: the trial's deadline."""
 
 
 class Figures:
@@ -170,7 +172,7 @@ class Figures:
 
     def _good(self, limits: Limits) -> dict[str, Field]:
         length = (self.window.stop_ns - self.window.start_ns) * 1e-9
-        if not (limits.ttft_s or limits.itl_s) or length <= 0:
+        if limits == Limits() or length <= 0:
             return {}
         due = dict(zip(self.rows.columns["query_id"].tolist(), self.rows.due_ns().tolist(), strict=True))
         ok = self.rows.columns["query_id"][self.rows.columns["status"] == QUERY_OK].tolist()
@@ -184,7 +186,9 @@ class Figures:
 
 def _keeps(answer: Answer, due_ns: int, limits: Limits) -> bool:
     """Return whether a request kept its limits; an answer of one token has no gaps to be late in."""
-    in_time = not limits.ttft_s or (answer.first_ns - due_ns) * 1e-9 <= limits.ttft_s
+    first, last = ((at - due_ns) * 1e-9 for at in (answer.first_ns, answer.last_ns))
+    in_time = not limits.ttft_s or first <= limits.ttft_s
+    in_time = in_time and not (limits.latency_s and last > limits.latency_s)
     return in_time and not (limits.itl_s and answer.itl_s > limits.itl_s)
 
 

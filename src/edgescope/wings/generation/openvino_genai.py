@@ -31,6 +31,7 @@ from edgescope.records import Effective, Place
 from edgescope.wings.generation.about import AboutGenAi
 from edgescope.wings.generation.engine import BrokenAnswer, Generated, Request
 from edgescope.wings.generation.gguf_file import GgufFile
+from edgescope.wings.generation.memory import Held
 
 LOG_LEVEL = "OPENVINO_LOG_LEVEL"
 TELLS = "4"
@@ -40,7 +41,13 @@ TYPES = {"f32": "fp32", "f16": "fp16", "bf16": "bf16"}
 WHOLE_PROMPT = 1 << 20
 """Tokens that a step may take: a prompt is then one step, as in LLMPipeline."""
 HINTS = ("f32", "bf16", "f16")
-CACHES = ("u8", "u4", "f16", "bf16", "f32")
+CACHES = {"u8": 1.0, "u4": 0.5, "f16": 2.0, "bf16": 2.0, "f32": 4.0}
+"""Bytes of a number in the cache."""
+COPIES, COPIES_OF = (3.07, 2.0), {"F16": (4.35, 4.6)}
+"""How often the weights of the file are in memory: while the pipeline is made, and after the first answer, which packs
+them once more; the second by their type (benchmarks/generation_memory.py)."""
+LOOKED_UP, ENGINE = 2, 60 * 2**20
+"""Bytes of a number of the embedding, kept beside the packed weights, and of the engine itself."""
 
 
 class _Open:
@@ -157,6 +164,24 @@ class GenAiSession:
         group = told("DYNAMIC_QUANTIZATION_GROUP_SIZE", "0")
         yield f"activations may be rounded to int8 in groups of {group}" if group != "0" else ""
         yield f"cache {told('KV_CACHE_PRECISION')}" if told("KV_CACHE_PRECISION") else ""
+
+    def held(self) -> Held:
+        """Return how the pipeline holds the file: it keeps the type of its weights."""
+        a, weights = self.model.architecture, self.model.weight_bytes
+        embedding = self.model.tensors["token_embd.weight"].bytes
+        hint = self.told.get("INFERENCE_PRECISION_HINT", "")
+        loading, loaded = COPIES_OF.get(self.model.written, COPIES)
+        beside = 0 if self.model.written in COPIES_OF else LOOKED_UP * a.vocabulary * a.width
+        return Held(
+            a,
+            read_bytes=weights - (0 if a.tied else embedding),
+            weight_bytes=loaded * weights + beside * (1 if a.tied else 2),
+            kv_bytes=CACHES.get(self.told.get("KV_CACHE_PRECISION", ""), 2.0),
+            loading_bytes=loading * weights,
+            engine_bytes=ENGINE,
+            arithmetic=TYPES.get(hint, ""),
+            on_host=self.place.is_host,
+        )
 
     def close(self) -> None:
         """Free the pipeline."""

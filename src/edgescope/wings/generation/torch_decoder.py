@@ -27,15 +27,22 @@ from edgescope.wings.generation import tokenizer
 from edgescope.wings.generation.about import AboutDecoder
 from edgescope.wings.generation.engine import Generated, Request
 from edgescope.wings.generation.gguf_file import GgufFile, header
+from edgescope.wings.generation.memory import Held
 from edgescope.wings.generation.transformer import Cache, Transformer
 from edgescope.wings.generation.weights import Weights
+
+ENGINE = 20 * 2**20
+"""Bytes that PyTorch adds to a process for the first answer of a model of no size."""
 
 
 class DecoderSession:
     """One model; `generate` may be called from several threads, each answer with a cache of its own."""
 
-    def __init__(self, network: Transformer, known: tokenizer.Tokenizer, spec: Spec) -> None:
-        self.network, self.known, self.spec = network, known, spec
+    def __init__(
+        self, network: Transformer, known: tokenizer.Tokenizer, spec: Spec, file_bytes: int = 0
+    ) -> None:
+        """`file_bytes`: of the weights in the file, which stay mapped."""
+        self.network, self.known, self.spec, self.file_bytes = network, known, spec, file_bytes
         self._spare: list[Cache] = []
         self._lock = threading.Lock()
 
@@ -121,6 +128,21 @@ class DecoderSession:
         )
         return shared.effective(self.spec, where, dtype, evidence)
 
+    def held(self) -> Held:
+        """Return how the weights are held: dequantised, in one dtype, the file's own still mapped beside them."""
+        a, size = self.network.a, self.network.dtype.itemsize
+        looked_up = 0 if a.tied else a.vocabulary * a.width
+        return Held(
+            a,
+            read_bytes=(a.params - looked_up) * size,
+            weight_bytes=a.params * size + self.file_bytes,
+            kv_bytes=size,
+            engine_bytes=ENGINE,
+            activation_bytes=size,
+            arithmetic=self.effective().precision,
+            on_host=self.spec.place.is_host,
+        )
+
     def close(self) -> None:
         """Drop the weights and the caches."""
         self._spare.clear()
@@ -155,4 +177,4 @@ class TorchDecoder(AboutDecoder):
         held = Weights(model.path, model.tensors)
         network = Transformer(model.architecture, held.find, shared.require(spec), spec.place.called("torch"))
         facts = header(model.path, texts=True).facts
-        return DecoderSession(network, tokenizer.read(facts, model.info.name), spec)
+        return DecoderSession(network, tokenizer.read(facts, model.info.name), spec, model.weight_bytes)

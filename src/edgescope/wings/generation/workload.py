@@ -1,9 +1,9 @@
 """One unit is one request: a prompt goes in, and its answer comes token by token.
 
-Every prompt has the same length in tokens, and every answer is made to reach its length, so that runs compare. The
-first prompt of a length costs an engine more (it plans for its shapes), so one request is answered before anything is
-timed; what it took is `first_s`. The samples of a unit are the tokens of its answer: throughput is in output tokens
-per second, energy per sample is energy per output token.
+Every prompt has the length in tokens that was asked for, and every answer is made to reach its own, so that runs
+compare. The first prompt of a length costs an engine more (it plans for its shapes), so each length is warmed up before
+anything is timed (warming.py); what the very first answer took is `first_s`. The samples of a unit are the tokens of
+its answer: throughput is in output tokens per second, energy per sample is energy per output token.
 """
 
 from __future__ import annotations
@@ -25,14 +25,18 @@ from edgescope.records import (
     Json,
     Measured,
     Queries,
+    Result,
     Spans,
     Trial,
     Window,
 )
-from edgescope.wings.generation import correctness
-from edgescope.wings.generation.engine import Apart, BrokenAnswer, Generates, Request
+from edgescope.wings.generation import chat, correctness, lengths, phases
+from edgescope.wings.generation.engine import Apart, BrokenAnswer, Generates, Holds, Request
 from edgescope.wings.generation.figures import Answer, Answers, Figures, Limits, spans
+from edgescope.wings.generation.memory import Room
 from edgescope.wings.generation.prompts import TOKENS_A_WORD, Prompts
+from edgescope.wings.generation.review import Review
+from edgescope.wings.generation.warming import warm
 from edgescope.workloads.base import OpenWorkload, Parts, SampleOutput
 from edgescope.workloads.blocking import Failures, Pool, Unit, blocking
 from edgescope.workloads.inference import described
@@ -48,6 +52,11 @@ class Generation:
     OPTIONS: ClassVar[Mapping[str, Option]] = {
         "prompt_tokens": Option(128, "tokens of each prompt", least=1),
         "output_tokens": Option(128, "tokens of each answer, whatever the model would say", least=1),
+        "lengths": Option("", "a file of real lengths: prompt_tokens,output_tokens in each row", file=True),
+        "template": Option(
+            "none", "chat: the model's chat template, inside the prompt's length", ("none", "chat")
+        ),
+        "system": Option("", "the system prompt of the chat template"),
         "prompts": Option(
             "differ", "shared: one prompt again and again, as a prefix cache likes it", ("differ", "shared")
         ),
@@ -55,6 +64,11 @@ class Generation:
             0.0, "seconds to the first token that a request must keep for goodput", least=0.0
         ),
         "itl_limit": Option(0.0, "seconds a token that a request must keep for goodput", least=0.0),
+        "phase_s": Option(
+            0.0,
+            "seconds of prompts alone after the window, which tell prefill's joules from decode's",
+            least=0.0,
+        ),
     }
 
     def check(self, trial: Trial) -> None:
@@ -78,34 +92,37 @@ class Generation:
         correctness.prepare(correctness.source(trial, parts), parts)
 
     def _artifact(self, trial: Trial, parts: Parts) -> Artifact:
-        read(NAME, trial.workload_options, self.OPTIONS)
+        lengths.of(read(NAME, trial.workload_options, self.OPTIONS))
         self.check(trial)
         return parts.backend(trial.backend).prepare(parts.model(trial), spec_of(trial), parts.folder)
 
     @contextmanager
     def open(self, trial: Trial, parts: Parts) -> Iterator[OpenWorkload]:
-        """Load the model and answer one request of the trial's lengths; close on leaving."""
+        """Load the model and warm it up; close on leaving."""
         artifact = self._artifact(trial, parts)
         options = read(NAME, trial.workload_options, self.OPTIONS)
-        start = time.monotonic_ns()
+        room, start = Room.now(), time.monotonic_ns()
         session: Any = parts.backend(trial.backend).load(artifact)
-        loaded = time.monotonic_ns()
+        loaded_s = (time.monotonic_ns() - start) * 1e-9
         with contextlib.closing(session):
-            asking = Asking(session, options, trial.seed)
-            asking.answer(-1)
-            first = time.monotonic_ns()
+            asking = Asking(session, options, trial, artifact.model)
+            warmed = warm(asking.short, asking.lengths.warmed, asking.lengths.longest[1])
             work = blocking(asking.unit, trial.in_flight, asking.failures)
+            held = session.held() if isinstance(session, Holds) else None
             try:
                 yield OpenWorkload(
                     work=work,
                     model=artifact.model.info,
                     effective=session.effective,
                     verify=lambda machine: judged(session, trial, parts),
-                    facts=_facts(loaded - start, first - loaded),
+                    facts=_facts(loaded_s, warmed.first_s),
                     artifact={**described(artifact), **asking.about()},
                     failure=lambda: asking.failures.first,
                     breakdown=asking.spans,
                     metrics=asking.metrics,
+                    warmed=warmed.settled,
+                    watched=asking.prefills,
+                    review=Review(held, room, asking.lengths.longest, asking.energy),
                     sample_output=SampleOutput,
                 )
             finally:
@@ -116,26 +133,42 @@ class Generation:
 class Asking:
     """Asks a session, prompt after prompt, and keeps every answer."""
 
-    def __init__(self, session: Generates, options: Mapping[str, Any], seed: int) -> None:
-        self.session, self.options = session, options
-        self.prompts = Prompts(session.encode, seed, shared=options["prompts"] == "shared")
+    def __init__(self, session: Generates, options: Mapping[str, Any], trial: Trial, model: Model) -> None:
+        self.session, self.options, self.trial = session, options, trial
+        self.prompts = Prompts(session.encode, trial.seed, shared=options["prompts"] == "shared")
+        self.lengths = lengths.of(options)
+        self.around = chat.around(model, session.encode, options["template"], options["system"])
         self.answers, self.failures = Answers(), Failures()
         self._window: Window | None = None
+        self._apart = 0
+        """Requests so far that are no unit of the run; their prompts are counted downwards, from -1."""
+        self.energy = Energies()
 
-    def request(self, number: int) -> Request:
-        """Return request `number`; the one before the first differs from all others, too."""
-        length, asked = self.options["prompt_tokens"], self.options["output_tokens"]
-        if tokens := self.prompts.tokens(number % (1 << 32), length):
+    def request(self, number: int, sizes: tuple[int, int] | None = None) -> Request:
+        """Return request `number`, of its own lengths or of others; one below 0 differs from those of the run."""
+        length, asked = sizes or self.lengths.of(number)
+        seed = number % (1 << 32)
+        if tokens := self.around.put(lambda own: self.prompts.tokens(seed, own), length):
             return Request(tokens, self.session.decode(tokens) if number < 0 else "", asked)
-        return Request(
-            (), self.prompts.words(number % (1 << 32), max(1, round(length / TOKENS_A_WORD))), asked
-        )
+        return Request((), self.prompts.words(seed, max(1, round(length / TOKENS_A_WORD))), asked)
 
-    def answer(self, number: int) -> Answer:
+    def answer(self, number: int, sizes: tuple[int, int] | None = None) -> Answer:
         """Answer one request."""
-        request = self.request(number)
+        request = self.request(number, sizes)
         issued = time.monotonic_ns()
         return Answer(issued, self.session.generate(request))
+
+    def short(self, prompt: int, output: int) -> Answer:
+        """Answer a request that is no unit of the run."""
+        self._apart -= 1
+        return self.answer(self._apart, (prompt, output))
+
+    def prefills(self) -> None:
+        """Read prompts back to back, for their energy."""
+        if seconds := self.options["phase_s"]:
+            self.energy.prompts = phases.back_to_back(
+                lambda n: self.short(self.lengths.of(n)[0], 1), max(seconds, phases.RESOLVED_S)
+            )
 
     def unit(self, number: int) -> Unit:
         """Answer one request of the run."""
@@ -150,7 +183,7 @@ class Asking:
     def metrics(self, rows: Queries, window: Window) -> Mapping[str, Field]:
         """Return the metrics of the window."""
         self._window = window
-        limits = Limits(self.options["ttft_limit"], self.options["itl_limit"])
+        limits = Limits(self.options["ttft_limit"], self.options["itl_limit"], self.trial.deadline_s or 0.0)
         unseen = self.session.unseen() if isinstance(self.session, Apart) else {}
         return {**Figures(self.answers.of(rows), rows, window).all(limits, self.answers.broken), **unseen}
 
@@ -164,7 +197,19 @@ class Asking:
 
     def about(self) -> dict[str, Json]:
         """Return how it was asked."""
-        return {"sampling": "greedy", "template": "none", **self.options}
+        own = len(self.around.before) + len(self.around.after)
+        return {"sampling": "greedy", **self.options, "template_tokens": own}
+
+
+class Energies:
+    """What a run took by phase; its prompts come after the window."""
+
+    def __init__(self) -> None:
+        self.prompts: phases.Stretch | None = None
+
+    def __call__(self, result: Result) -> Mapping[str, Field]:
+        """Return the figures of a result."""
+        return phases.figures(result, self.prompts)
 
 
 def judged(session: Generates, trial: Trial, parts: Parts) -> GateOutcome:
@@ -183,9 +228,9 @@ def judged(session: Generates, trial: Trial, parts: Parts) -> GateOutcome:
     )
 
 
-def _facts(load_ns: int, first_ns: int) -> dict[str, Field]:
+def _facts(load_s: float, first_s: float) -> dict[str, Field]:
     return {
         "build_s": Absent("nothing is built beforehand"),
-        "load_s": Measured(load_ns / 1e9, "s"),
-        "first_s": Measured(first_ns / 1e9, "s"),
+        "load_s": Measured(load_s, "s"),
+        "first_s": Measured(first_s, "s"),
     }

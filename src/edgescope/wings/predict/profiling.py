@@ -18,13 +18,13 @@ import numpy as np
 from edgescope import registry
 from edgescope.analysis.cells.objective import Constraint, Wanted
 from edgescope.analysis.cells.replicates import MEASURED, value_of
-from edgescope.analysis.run import epochs
 from edgescope.records import Absent, Measured, Result, Status, Trial
 from edgescope.search.loop import Step, Strategy
 from edgescope.wings.predict.modes import Floats, ModeGrid, Profile
 from edgescope.wings.predict.prediction import Prediction, predict
 from edgescope.wings.predict.roofline_modes import Parts
 from edgescope.wings.predict.surfaces import Guess
+from edgescope.wings.training.lends import epochs
 
 #: Modes that only fill the space.
 START = 5

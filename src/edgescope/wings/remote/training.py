@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.analysis.run import epochs
 from edgescope.backends.base import Lessons, ProgramRun, spec_of
 from edgescope.bench.workers import seconds as together_s
 from edgescope.errors import UnsupportedError
@@ -26,6 +25,7 @@ from edgescope.records import SPAN_KINDS, UNIT, Absent, Field, Json, Measured, S
 from edgescope.registry import need
 from edgescope.wings.remote import eager
 from edgescope.wings.remote.board import Board
+from edgescope.wings.training.lends import epochs
 
 TRAINING, PARTS, STEPS = "torch_training.py", "parts.bin", "times.bin"
 #: Columns of a step's row: its begin, the end of each part, its own end; its loss and its samples.

@@ -15,7 +15,6 @@ from typing import Any
 
 from edgescope import registry, units
 from edgescope.analysis.cells.variants import worst_verdict
-from edgescope.analysis.run import epochs
 from edgescope.errors import UnavailableError
 from edgescope.models import zoo
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Scalar, Status, Trial, Verdict
@@ -24,6 +23,7 @@ from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.search.loop import InOrder
 from edgescope.stats import paired_log_ratio
 from edgescope.study import grid
+from edgescope.wings.training import epochs
 from edgescope.wings.training import prediction as model_of
 from edgescope.wings.training.prediction import Facts
 

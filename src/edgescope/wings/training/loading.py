@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, get_worker_info
 
-from edgescope.analysis.run.epochs import STAGES
 from edgescope.errors import UnsupportedError
+from edgescope.wings.training.epochs import STAGES
 
 
 @dataclass(frozen=True)

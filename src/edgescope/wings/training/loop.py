@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from edgescope import registry
-from edgescope.analysis.run.epochs import STAGES
 from edgescope.backends.base import spec_of
 from edgescope.backends.pytorch import module as shared
 from edgescope.errors import ModelError, UnsupportedError, UsageError
@@ -29,6 +28,7 @@ from edgescope.fit import Step, Task
 from edgescope.models.base import Model, Purpose, SeesImages, Trains
 from edgescope.records import Effective, Json, Spans, Trial
 from edgescope.wings.training import data_sets, loading, medium
+from edgescope.wings.training.epochs import STAGES
 from edgescope.wings.training.loading import Loaded, Looks, scaled
 from edgescope.wings.training.timeline import Timeline, Times, spans_of
 

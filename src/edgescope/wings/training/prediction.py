@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from edgescope.analysis.run import epochs
 from edgescope.records import UNIT, Measured, Result
+from edgescope.wings.training import epochs
 
 HANDOVER_S = 4e-4
 """Seconds for a minibatch to come from a worker; assumed, as no run measures it alone."""

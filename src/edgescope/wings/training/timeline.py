@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.run.epochs import PARTS
 from edgescope.records import SPAN_KINDS, UNIT, Place, Spans
+from edgescope.wings.training.epochs import PARTS
 
 Times = NDArray[np.int64]
 

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from edgescope import registry
-from edgescope.analysis.run import epochs
 from edgescope.backends.base import Trainer
 from edgescope.errors import UnsupportedError
 from edgescope.options import Option, read
 from edgescope.records import QUERY_OK, Absent, Field, Measured, Queries, Trial, Verification, Window
 from edgescope.registry import need
+from edgescope.wings.training import epochs
 from edgescope.workloads.base import Done, EndOfInput, OpenWorkload, Parts, Program, SampleOutput, Work
 from edgescope.workloads.blocking import Failures, Unit, blocking
 from edgescope.workloads.inference import Inference
