@@ -99,4 +99,5 @@ OVER = Message(
     "E-GEN-6",
     "a figure of this run lies above what this machine was measured to do at most",
     effect="No share of that ceiling is given: the ceiling or the rate is wrong",
+    fix="edgescope doctor --roofline cpu",
 )
