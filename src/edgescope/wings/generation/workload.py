@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from edgescope import registry
 from edgescope.backends.base import Artifact, spec_of
 from edgescope.errors import Message, UnsupportedError
+from edgescope.models.base import Model
 from edgescope.options import Option, read
 from edgescope.records import (
     Absent,
