@@ -746,6 +746,11 @@ VERBS = Family(
             summary="judge a change for a pipeline: PASS, FAIL or INCONCLUSIVE on each limit",
             functions=("edgescope.wings.gate.verb:gate",),
         ),
+        "public": Entry(
+            "edgescope.wings.public.cli",
+            summary="published figures of edge boards, and a result beside them",
+            functions=("edgescope.wings.public.verb:public",),
+        ),
         "energy": Entry(
             "edgescope.wings.energy.cli",
             summary="a result's energy by every meter, and by an external meter's CSV",

@@ -74,6 +74,7 @@ def test_files_are_written_by_one_flag_in_every_verb_that_writes_one():
             "offload",
             "optimize",
             "predict",
+            "public",
             "record",
             "report",
             "study",

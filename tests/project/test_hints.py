@@ -72,6 +72,7 @@ MET_UNDER = {
     "wings/trace/": ("trace", *MEASURING),
     "wings/explain/": ("explain", *MEASURING),
     "wings/record/": ("record",),
+    "wings/public/": ("public", *MEASURING),
     "wings/optimize/": ("optimize",),
     "report/compare": ("compare",),
     "report/sweep": ("sweep", "recommend"),

@@ -1,0 +1,1 @@
+"""Published figures of edge boards, and a result beside them."""
