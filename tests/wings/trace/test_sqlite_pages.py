@@ -83,6 +83,22 @@ def test_a_column_that_was_added_later_is_left_to_sqlite(tmp_path):
         Pages(tmp_path / "t").integers(root, [0, 1])
 
 
+def test_a_file_whose_newest_pages_lie_beside_it_is_left_to_sqlite(tmp_path):
+    path = tmp_path / "t"
+    root = written(path, "CREATE TABLE t (a INTEGER)", [(1,)])
+    with closing(sqlite3.connect(path)) as base:
+        base.execute("PRAGMA journal_mode = WAL")
+        base.execute("INSERT INTO t VALUES (2)")
+        base.commit()
+        with pytest.raises(Unreadable):
+            Pages(path).integers(root, [0])
+        base.execute("PRAGMA journal_mode = DELETE")
+        assert Pages(path).integers(root, [0])[0].tolist() == [1, 2]
+    Path(f"{path}-journal").write_bytes(b"")
+    with pytest.raises(Unreadable):
+        Pages(path)
+
+
 def test_an_empty_table_has_empty_columns(tmp_path):
     root = written(tmp_path / "t", "CREATE TABLE t (a INTEGER, b INTEGER)", [])
     assert [len(column) for column in Pages(tmp_path / "t").integers(root, [0, 1])] == [0, 0]

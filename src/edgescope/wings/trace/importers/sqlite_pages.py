@@ -47,6 +47,9 @@ class Pages:
         self.usable = self.size - head[20]
         if self.size < 512 or len(whole) % self.size:
             raise Unreadable(f"{len(whole)} bytes are no whole pages of {self.size}")
+        logged = head[18:20] != b"\1\1"  # by a write-ahead log
+        if logged or Path(f"{path}-journal").exists():
+            raise Unreadable("pages that count may lie in a file beside it")
         self.pages = whole.reshape(-1, self.size)
 
     def integers(self, root: int, columns: Sequence[int]) -> list[Numbers]:
