@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from edgescope.analysis import roofline
 from edgescope.analysis.run.usage import usage
-from edgescope.bench.drivers import give_back
 from edgescope.errors import EdgescopeError, Message
+from edgescope.process import give_back
 from edgescope.records import Field, Measured, Result, Status
 from edgescope.store.results import default_root
 from edgescope.wings.generation import bounds, memory
