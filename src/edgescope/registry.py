@@ -278,6 +278,8 @@ ON_BOARD = "edgescope.wings.remote.run:serve"
 CHECK_BOARD = "edgescope.wings.remote.run:check"
 #: The function that refuses trials which no board can run over ssh: (trials).
 REFUSE_ON_BOARD = "edgescope.wings.remote.run:refuse"
+#: The class that runs trials of a sweep on the board which this machine drives (runner.run.Runner).
+RUNNER_ON_BOARD = "edgescope.wings.remote.run:OneByOne"
 #: The function that returns the rows of `edgescope backends` for a board: (address).
 BOARD_ENGINES = "edgescope.wings.remote.run:engines"
 #: The function that reads the layers in files that trtexec wrote: (files, names of modules).

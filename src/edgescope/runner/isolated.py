@@ -127,18 +127,6 @@ class Isolated:
         return first, ends[1]
 
 
-class OneByOne:
-    """Runs each trial in a process that drives a board: never two in turns, and none ahead of the others."""
-
-    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
-        """Build artifact and reference; return the Result of a failure, else None."""
-        return fresh.prepare(trial, limits)
-
-    def run(self, trial: Trial, limits: Limits) -> Result:
-        """Run the trial on the board."""
-        return fresh.run(trial, limits)
-
-
 def in_mode(trial: Trial, measured: Callable[[Mode], Result], *, shared: bool = True) -> Result:
     """Return `measured` in the trial's mode (and sharing, if `shared`); a failure to set it is a Result."""
     result = None

@@ -50,15 +50,17 @@ class Setup:
 
     def cells(self, store: Store) -> ExperimentRunner:
         """Return what runs trials on this machine into a store, each in its own process."""
-        from edgescope.runner.isolated import Isolated, OneByOne
+        from edgescope.runner.isolated import Isolated
         from edgescope.runner.run import ExperimentRunner
 
         retry = [Status(status) for status in self.retry]
-        runner = OneByOne() if os.environ.get(registry.ON) else Isolated()
+        runner = Isolated
+        if os.environ.get(registry.ON):
+            runner = registry.need(registry.RUNNER_ON_BOARD, "a board over ssh", registry.REINSTALL)
         return ExperimentRunner(
             store,
             replace(self.limits, store=store.root),
-            runner,
+            runner(),
             manifest.here(),
             retry,
             say=self.tell,

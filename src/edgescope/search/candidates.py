@@ -132,8 +132,15 @@ class Proposal:
         """Return itself; UnavailableError if no candidate can run here."""
         if self.trials:
             return self
-        missing = "; ".join(f"{m.label}: {m.reason}" for m in self.not_here)
-        what = "no engine on this machine can run this model"
+        labels: dict[str, list[str]] = {}
+        for one in self.not_here:
+            labels.setdefault(one.reason, []).append(one.label)
+        missing = "; ".join(f"{', '.join(those)}: {why}" for why, those in labels.items())
+        what = (
+            "no engine there can run this model"
+            if os.environ.get(registry.ON)
+            else "no engine on this machine can run this model"
+        )
         raise UnavailableError("E-TRY-2", what, evidence=missing, fix="edgescope backends")
 
 

@@ -260,13 +260,15 @@ def wrong_backend(backend: str) -> UsageError:
     )
 
 
-def wrong_workload(trial: Trial) -> UsageError:
-    """Return the error for a kind of work that no program does on a board."""
+def wrong_workload(trial: Trial, able: Sequence[str]) -> UsageError:
+    """Return the error for a kind of work that the trial's engine does not do on a board; `able` are those that do."""
     return UsageError(
         "E-ON-10",
-        f"{trial.backend} does no {trial.workload} on a board",
+        f"{trial.backend if able else 'the agent'} does no {trial.workload} on a board",
         effect="Nothing was measured",
-        fix="--workload inference, or training with --backend torch_eager; else edgescope on the board itself",
+        fix=f"--backend {' or '.join(able)}"
+        if able
+        else "install edgescope on the board, measure there, and read its results here: --other-store FOLDER",
     )
 
 

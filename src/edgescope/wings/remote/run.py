@@ -21,7 +21,10 @@ from edgescope.bench.parts import Here, prepare_trial, program_of
 from edgescope.bench.programs import OwnLoop
 from edgescope.bench.watch import Watch
 from edgescope.clock import Clock
-from edgescope.errors import EdgescopeError, UnavailableError, UnsupportedError
+from edgescope.devices.manifest import here
+from edgescope.errors import EdgescopeError, UnavailableError, UnsupportedError, UsageError
+from edgescope.isolate import fresh
+from edgescope.isolate.fresh import Limits
 from edgescope.records import Idle, Json, Machine, Result, Status, Trial
 from edgescope.store import handed_rows, results
 from edgescope.wings.remote import address, errors
@@ -91,12 +94,38 @@ def _row(
 def refuse(trials: Iterable[Trial]) -> None:
     """Raise UsageError for a trial that cannot run over ssh, whatever the board is."""
     for trial in trials:
-        if trial.backend not in BACKENDS:
+        able = [backend for backend, kinds in WORK.items() if trial.workload in kinds]
+        if able and trial.backend not in BACKENDS:
             raise errors.wrong_backend(trial.backend)
-        if trial.workload not in WORK[trial.backend]:
-            raise errors.wrong_workload(trial)
+        if trial.backend not in able:
+            raise errors.wrong_workload(trial, able)
         if set(trial.mode) & set("=+") or trial.mode == "jetson_clocks":
             raise errors.no_mode(trial.mode)
+
+
+class OneByOne:
+    """Runs each trial in a process that drives the board: never two in turns, and none ahead of the others.
+
+    What no board does is a Result that says so, without a process: whoever planned it has a reason in its place.
+    """
+
+    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
+        """Build artifact and reference; return the Result of a failure, else None."""
+        in_any_mode = replace(trial, mode=Trial.mode)  # other trials may share what is built
+        return _not_there(in_any_mode) or fresh.prepare(trial, limits)
+
+    def run(self, trial: Trial, limits: Limits) -> Result:
+        """Run the trial on the board."""
+        return _not_there(trial) or fresh.run(trial, limits)
+
+
+def _not_there(trial: Trial) -> Result | None:
+    """Return the Result of a trial that no board does, else None."""
+    try:
+        refuse([trial])
+    except UsageError as error:
+        return Result.begun(trial, here(), Status.UNSUPPORTED, error.message)
+    return None
 
 
 def serve(verb: str, trial: Trial, url: str, folder: Path) -> None:
@@ -117,7 +146,7 @@ def prepare(begun: Result, board: Board) -> Result:
     """Build the engine on the board and the reference here; return a Result whose status is ok if both exist."""
 
     def build(begun: Result) -> Result:
-        refuse([begun.trial])
+        refuse([replace(begun.trial, mode=Trial.mode)])  # the artifact is that of every mode
         prepare_trial(begun.trial, OnBoard(board))
         return begun.ended(Status.OK)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from edgescope.analysis.cells.replicates import MEASURED, NOTICED
+from edgescope.analysis.cells.replicates import NOTICED
 from edgescope.records import Absent, Field, Measured, Result
 from edgescope.records.answers import plain
 from edgescope.report import document as doc
@@ -22,7 +22,7 @@ from edgescope.units import counted, show
 from edgescope.wings.studies import boards, claim
 from edgescope.wings.studies.boards import Board, Entry
 from edgescope.wings.studies.claim import LOOKS, Answered
-from edgescope.wings.studies.page import Content, bars, content_of, of
+from edgescope.wings.studies.page import Content, bars, content_of, of, of_trial, reasons
 from edgescope.wings.studies.paper import Paper, sweep
 
 PRICE, PER_PRICE = "price", "per_price"
@@ -40,7 +40,7 @@ class Told:
     board: Board
     content: Content
     failures: tuple[str, ...] = ()
-    """Why runs did not finish."""
+    """Which cells have no figure, and why."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def beside(
     names = [board.name for board in alone]
     apart = [replace(board, apart=names.count(board.name) > 1) for board in alone]
     priced = boards.priced(apart, prices)
-    failed = [tuple(str(r.reason or r.status.value) for r in g if r.status not in MEASURED) for g in groups]
+    failed = [tuple(reasons(group, of_trial)) for group in groups]
     told = tuple(map(Told, priced, pages, failed))
     asked = [each for each in paper.claims if each.boards]
     together = tuple(Answered(each, boards.between(paper, each, priced)) for each in asked)
@@ -164,15 +164,17 @@ def _best(found: Beside) -> Iterator[str]:
 
 
 def _failures(found: Beside) -> doc.Items | None:
-    lines, level = tuple(_failed(found)), DETAIL if found.works else MAIN
+    lines = tuple(_failed(found))
+    level = DETAIL if all(board.entries for board in found.boards) else MAIN
     return doc.Items(lines, "What did not run", "warnings", level) if lines else None
 
 
 def _failed(found: Beside) -> Iterator[str]:
-    """Yield what did not run on each board, and why; a reason that several cells share is said once."""
+    """Yield what did not run on each board and why, and what of it was not tried yet."""
     for told in found.every:
-        counts = Counter(told.failures)
-        yield from (f"{told.board.name}: {why}" + f" ({n} runs)" * (n > 1) for why, n in counts.items())
+        yield from (
+            f"{told.board.name}: {why}" for why in (*told.failures, *told.content.lines.get("lacking", ()))
+        )
 
 
 # -- the table -----------------------------------------------------------------------------------------------
@@ -360,6 +362,7 @@ def _data(found: Beside) -> dict[str, Any]:
                 {"work": e.work, "how": e.how, "meter": e.scope, **{k: plain(_value(b, e, k)) for k in keys}}
                 for e in b.entries
             ],
+            "failures": list(told.failures),
             "claims": claim.plain(told.content.claims),
             "page": told.content.data,
         }

@@ -194,8 +194,10 @@ def _climb(args: argparse.Namespace, paper: Paper, store: Store) -> None:
 
 
 def _optimize(args: argparse.Namespace, paper: Paper, store: Store) -> None:
-    """Optimise each model into the store; report a model that fails and continue."""
+    """Optimise each model into the store; report a model that fails, store why, and continue."""
+    from edgescope.devices import manifest
     from edgescope.errors import EdgescopeError
+    from edgescope.records import Result, Status, Trial
     from edgescope.wings.optimize.verb import optimize
 
     keys, setup = trial_flags.timing_keys(args) | {"device": args.device}, context.setup(args)
@@ -204,6 +206,8 @@ def _optimize(args: argparse.Namespace, paper: Paper, store: Store) -> None:
             optimize(model, budget=args.budget, store=store, setup=setup, **keys)
         except EdgescopeError as error:
             context.say(f"{model}: {error}")
+            failed = Trial(model=model, device=args.device)
+            setup.cells(store).put(Result.begun(failed, manifest.here(), Status.FAILED, error.message))
 
 
 def _characterize(args: argparse.Namespace, paper: Paper, store: Store) -> None:

@@ -22,14 +22,15 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
 from edgescope.analysis.cells.machines import called
+from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.plots.style import COLOURS, INK, LINE, Figure, axis, bounds, layout, log_ticks
-from edgescope.records import Machine, Measured, Result
+from edgescope.records import Machine, Measured, Result, Trial
 from edgescope.report import document as doc
 from edgescope.wings.studies import claim
 from edgescope.wings.studies.boards import Entry
@@ -77,6 +78,25 @@ def of(paper: Paper, content: Content, command: str = "") -> doc.Document:
     """Return the page with this content."""
     parts = _Page(paper, content).parts(paper.page["part"])
     return doc.Document(content.title, parts, {"command": command, **content.data}, command)
+
+
+def reasons(results: Iterable[Result], named: Callable[[Trial], str]) -> list[str]:
+    """Return why cells have no figure: a reason that several share once, with the cells by their names."""
+    found, every = dict[str, list[str]](), list(results)
+    measured = {result.trial.cell for result in every if result.status in MEASURED}
+    for result in every:
+        if result.trial.cell not in measured:
+            found.setdefault(str(result.reason or result.status.value), []).append(named(result.trial))
+    return [f"{_some(list(dict.fromkeys(cells)))}: {why}" for why, cells in found.items()]
+
+
+def of_trial(trial: Trial) -> str:
+    """Return a trial as a page names it that has no names of its own."""
+    return f"{trial.model.partition('#')[0]} {trial.label}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
 
 def where(machine: Machine | None) -> str:

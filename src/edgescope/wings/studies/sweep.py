@@ -7,12 +7,13 @@ the table, and in nothing that is concluded from it.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from edgescope import units
+from edgescope import registry, units
 from edgescope.analysis.cells.concurrency import (
     FIGURES,
     Cell,
@@ -115,8 +116,10 @@ def told(found: SweepTable, show: str = "") -> Content:
 
 
 def planned(paper: Paper, *, study: Sequence[Trial] = (), device: str = "cpu") -> tuple[Trial, ...]:
-    """Return the cells of the study file, else those of the paper for a device."""
-    return tuple(study) or cells_of.grid(paper.page["grid"][device])
+    """Return the cells of the study file, else those of the paper for a device, on a board those that one can run."""
+    grids, there = paper.page["grid"], f"{device}_on_board"
+    key = there if os.environ.get(registry.ON) and there in grids else device
+    return tuple(study) or cells_of.grid(grids[key])
 
 
 def entries(found: SweepTable) -> Iterator[Entry]:

@@ -21,7 +21,7 @@ from edgescope.units import show
 from edgescope.wings.studies import boards, claim
 from edgescope.wings.studies.boards import MEMORY, Entry
 from edgescope.wings.studies.claim import Found, Voice, heard, held, unknown
-from edgescope.wings.studies.page import Content, Reading, where
+from edgescope.wings.studies.page import Content, Reading, of_trial, reasons, where
 from edgescope.wings.studies.paper import Paper
 
 PARTS = ("engines", "shapes", "views", "chains")
@@ -219,10 +219,11 @@ def content(
     best = cells.fastest
     entries = [_entry(best)] if best else []
     found = boards.answered(paper, cells, boards.alone(known, entries), "" if best else NOTHING)
+    failed = {"failed": reasons(known, of_trial)}
     if best is None:
         none = f"No whole chain on {device} is in this store. Measure: {paper.measure} --device {device} --part engines"
         answer = doc.Answer("Nothing measured", "", (none,), none, kind="none")
-        return Content(title, answer, claims=found, data={"cells": []})
+        return Content(title, answer, lines=failed, claims=found, data={"cells": []})
     answers = list(_answers(paper, cells))
     short = (
         f"{best.chain}, {best.frames} frames a snippet, {SNIPPETS} snippets: {show(best.fps)}",
@@ -243,9 +244,7 @@ def content(
             "stages": STAGES,
             "auc": AUC,
             "snippets": paper.page["usual"]["snippets"],
-            "failed": [
-                f"{c.engine}, {c.chain}: {c.problem}" for c in cells.every if c.problem and not c.runs
-            ],
+            **failed,
             "answers": answers,
         },
         claims=found,

@@ -18,7 +18,7 @@ from edgescope.stats import paired_log_ratio
 from edgescope.wings.studies import boards, claim
 from edgescope.wings.studies.boards import Entry
 from edgescope.wings.studies.claim import Answer, Claim, Voice, held
-from edgescope.wings.studies.page import Content, Reading, where
+from edgescope.wings.studies.page import Content, Reading, reasons, where
 from edgescope.wings.studies.paper import Paper, papers
 
 NAME = "training"
@@ -206,6 +206,7 @@ def content(
     results: Iterable[Result],
     *,
     models: tuple[str, ...] = (),
+    device: str = "cpu",
     left_out: int = 0,
     **_: object,
 ) -> Content:
@@ -215,16 +216,28 @@ def content(
     nothing = "" if measured.runs else f"no cell of the study is in this store: {paper.measure}"
     entries = list(_entries(measured))
     answered = boards.answered(paper, measured, boards.alone(found, entries), nothing)
-    failed = [r for r in found if r.status not in GOOD]
     return Content(
         title=paper.heading + where(found[0].machine if found else None),
         answer=_answer(paper, measured, answered, left_out),
         rows={"cells": [_reading(paper, key, runs) for key, runs in sorted(measured.runs.items())]},
-        lines={"failed": [f"{r.trial.label}: {r.status.value}: {r.reason}" for r in failed]},
+        lines={
+            "failed": reasons(found, lambda trial: _words(place(trial))),
+            "lacking": _lacking(found, device, models),
+        },
         claims=answered,
         data={"claims": claim.plain(answered)},
         entries=entries,
     )
+
+
+def _lacking(found: Sequence[Result], device: str, models: tuple[str, ...]) -> list[str]:
+    """Return how many cells of the grid nobody has tried on these devices, and what goes on with them."""
+    known = {place(result.trial) for result in found}
+    devices = {key.device for key in known} or {device}
+    planned = {place(trial) for each in devices for trial in trials(each, models)}
+    if not (left := len(planned - known)):
+        return []
+    return [f"{left} of {len(planned)} cells are not tried yet: the same command with --run goes on"]
 
 
 def _entries(table: Cells) -> Iterator[Entry]:

@@ -66,7 +66,7 @@ def told(paper: Paper, found: NanoTable) -> Content:
         lines={
             "row_notes": row_notes(found),
             "misprinted": [paper.page["misprinted"]] if wrong else [],
-            "gaps": list(_gaps(found)),
+            "lacking": list(_gaps(found)),
             "study_notes": study_notes(found),
         },
         claims=answered,

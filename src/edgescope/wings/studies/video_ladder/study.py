@@ -17,7 +17,7 @@ from edgescope.stats.pairs import paired_log_ratio
 from edgescope.wings.studies import boards, claim
 from edgescope.wings.studies.boards import Entry
 from edgescope.wings.studies.claim import Claim, Found, Voice, held
-from edgescope.wings.studies.page import Content, Reading, where
+from edgescope.wings.studies.page import Content, Reading, of_trial, reasons, where
 from edgescope.wings.studies.paper import Paper
 from edgescope.wings.studies.video_ladder import climb, networks
 from edgescope.wings.studies.video_ladder.climb import Climbed, Rung
@@ -83,7 +83,8 @@ def told(
         rows: dict[str, Sequence[Reading]] = dict.fromkeys(("levels", "measured", "bars"), ())
         rows |= {"networks": networks.readings(pairs)}
         data = {"levels": [], "claims": claim.plain(answered)}
-        return Content(f"{paper.heading}{machine}", answer, rows, claims=answered, data=data)
+        lines = {"failed": reasons(_results(found, pairs), of_trial)}
+        return Content(f"{paper.heading}{machine}", answer, rows, lines, claims=answered, data=data)
     bars, shares = _bars(measured)
     return Content(
         title=f"{paper.heading}: {model}{machine}",
@@ -94,7 +95,7 @@ def told(
             "bars": bars,
             "networks": networks.readings(pairs),
         },
-        lines={"notes": list(notes(found)), "stages": STAGES},
+        lines={"notes": list(notes(found)), "stages": STAGES, "failed": ()},
         own={"samples": _samples(found)},
         words={"scale": "% of a frame's time, stage after stage" if shares else "milliseconds a frame"},
         claims=answered,
