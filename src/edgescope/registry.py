@@ -590,6 +590,7 @@ IMPORTERS = Family(
             ("trtexec", "engines:TRTEXEC", "trtexec --exportProfile and --exportTimes"),
             ("openvino", "engines:OPENVINO", "OpenVINO's performance counters"),
             ("summaries", "printed:SUMMARIES", "CSVs of nsys stats and of Nsight Compute"),
+            ("nvprof", "nvprof:IMPORTER", "nvprof's traces, printed as CSV"),
             ("perf_sched", "printed:PERF_SCHED", "perf sched record, as text of perf script"),
         )
     },

@@ -88,7 +88,12 @@ def test_a_row_without_an_end_is_left_out_and_not_0_long(capsys, tmp_path):
         ("r.qdrep", b"anything", "nsys export --type sqlite r.qdrep"),
         ("k.ncu-rep", b"NVR\0", "ncu --import k.ncu-rep --csv"),
         ("perf.data", b"PERFILE2....", "perf script -i perf.data"),
-        ("nvprof.csv", b'==7== Profiling result:\n"Type","Time(%)","Time","Calls","Avg"\n', "nsys profile"),
+        (
+            "nvprof.csv",
+            b'==7== Profiling result:\n"Type","Time(%)","Time","Calls","Avg"\n',
+            "nvprof --print-gpu-trace",
+        ),
+        ("old.nvvp", b"SQLite format 3", "nvprof -i old.nvvp"),
         ("resnet50", b"nothing that is known", "docs profiling"),
     ],
 )

@@ -10,7 +10,7 @@ from edgescope.cli.main import parser
 from edgescope.wings.studies.paper import papers
 
 ROWS = study_rows.rows()
-AT_MOST = {"wrong": 0, "missing": 10, "partly": 19}
+AT_MOST = {"wrong": 0, "missing": 8, "partly": 19}
 """State -> how many rows may be in it: lowered as rows are mended, never raised."""
 
 pytestmark = pytest.mark.wings

@@ -3,13 +3,17 @@
 benchmarks/board_kills.py does the same with 200 trials and twenty kills.
 """
 
+import os
 import shutil
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from edgescope import registry
+from edgescope.store.results import Store
 
 if shutil.which("ssh") is None:
     pytest.skip("no ssh client on PATH", allow_module_level=True)
@@ -28,6 +32,30 @@ def network(tmp_path):
     opset = [onnx.helper.make_opsetid("", 13)]
     onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), str(tmp_path / "net.onnx"))
     return tmp_path / "net.onnx"
+
+
+@pytest.mark.process
+def test_an_agent_that_is_killed_in_a_mode_leaves_neither_the_mode_nor_a_last_word(
+    network, tmp_path, monkeypatch
+):
+    monkeypatch.setenv(registry.ON, "")
+    (folder := tmp_path / "site").mkdir()
+    cells = board_kills.CELLS.format(model=network, engine="trtexec", device="cuda", batch=1, replicates=1)
+    with board_kills.site(folder, [cells.replace('["15W", "MAXN_SUPER"]', '"15W"')]) as where:
+        sweep = where.start(*where.studies)
+        while where.mode() in (board_kills.USUAL, -1):
+            assert sweep.poll() is None
+            time.sleep(0.005)
+        for agent in board_kills._agents(where):
+            os.kill(agent, signal.SIGKILL)
+        sweep.wait(60)
+        until = time.monotonic() + board_kills.PATIENCE_S
+        while where.left() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not where.left()
+        found = list(Store(folder / "store").results())
+    assert [r.reason.code for r in found] == ["E-SSH-5"]
+    assert not Store(folder / "store").finished(found[0].machine)
 
 
 @pytest.mark.slow

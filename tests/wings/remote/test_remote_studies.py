@@ -4,16 +4,22 @@ import json
 import shutil
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
 import small_board
 from edgescope import registry
 from edgescope.cli.main import main
-from edgescope.records import Status
+from edgescope.devices import manifest
+from edgescope.isolate import fresh
+from edgescope.models.image import photos
+from edgescope.records import Machine, Result, Status, Trial
+from edgescope.runner.setup import Setup
 from edgescope.store.results import Store
 from edgescope.study import grid
-from edgescope.wings.remote import address
+from edgescope.wings.remote import address, run
+from edgescope.wings.studies.paper import papers
 
 if shutil.which("ssh") is None:
     pytest.skip("no ssh client on PATH", allow_module_level=True)
@@ -82,6 +88,85 @@ def test_one_command_measures_a_study_on_each_board_and_sets_them_beside_each_ot
     assert [each["price"] for each in json.loads(capsys.readouterr().out)["boards"]] == [1.0, 2.0]
     assert main([*words, "--on", served[0], "--run"]) != 0  # the only one
     assert "E-SSH-4" in capsys.readouterr().err
+
+
+QUICK = ("anomaly", "ladder")
+"""Studies whose work no board does over ssh: nothing is built or started for them."""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("study", "code"),
+    [
+        *((name, "E-ON-10") for name in QUICK),
+        pytest.param("concurrent", "E-ON-3", marks=pytest.mark.slow),
+        pytest.param("training --models lenet5", "E-ON-3", marks=pytest.mark.slow),
+        pytest.param("nano_table --models mobilenet_v2", "E-TRY-2", marks=pytest.mark.slow),
+    ],
+)
+def test_what_a_board_does_not_do_of_a_study_has_its_reason_on_the_page(
+    served, tmp_path, capsys, monkeypatch, study, code
+):
+    """Neither has a PyTorch that loads, nor trtexec: whatever a study plans there ends as a reason."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/torch.py").write_text("raise ImportError('no torch here')")
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/broken exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    for program in tmp_path.glob("board*/bin/trtexec"):
+        program.unlink()
+    monkeypatch.setattr(photos, "write_set", lambda folder, recipe: None)
+    on = [word for url in served for word in ("--on", f"{url.partition('?')[0]}?python={python}")]
+    assert main(["study", *study.split(), *on, "--run", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [each["board"] for each in found["boards"]] == ["Orin Nano", "Nano"]
+    for each in found["boards"]:
+        assert any(code in why for why in each["failures"]) and not each["works"]
+    done = list(Store(tmp_path / "store").results())
+    assert {r.status for r in done} <= {Status.UNSUPPORTED, Status.FAILED}
+    assert len({r.machine.id for r in done}) == 2
+
+
+@pytest.fixture
+def driven(monkeypatch):
+    """No board: what is refused is refused before one is reached."""
+    monkeypatch.setenv(registry.ON, "ssh://nano")
+    monkeypatch.setattr(fresh, "prepare", lambda trial, limits: None)
+    monkeypatch.setattr(fresh, "run", lambda trial, limits: Result.begun(trial, NANO, Status.OK))
+    monkeypatch.setattr(manifest, "here", lambda: NANO)
+    monkeypatch.setattr(run, "here", lambda: NANO)
+
+
+NANO = Machine({"cpu": {"board": "nano"}}, {"packages": {}})
+TRAINED = Trial(model="lenet5", workload="training", batch=16)
+
+
+@pytest.mark.parametrize(
+    ("trial", "code"),
+    [
+        (replace(TRAINED, mode="cpus=0"), "E-ON-2"),
+        (replace(TRAINED, mode="jetson_clocks"), "E-ON-2"),
+        (replace(TRAINED, backend="onnxruntime"), "E-ON-1"),
+        (replace(TRAINED, backend="trtexec", device="cuda"), "E-ON-10"),
+        (replace(TRAINED, workload="video"), "E-ON-10"),
+    ],
+)
+def test_a_planned_cell_that_no_board_does_is_stored_with_its_reason(driven, tmp_path, trial, code):
+    cells = Setup().cells(Store(tmp_path))
+    assert (cells.run(trial).status, cells.run(TRAINED).status) == (Status.UNSUPPORTED, Status.OK)
+    stored = {r.trial.id: r for r in Store(tmp_path).results()}
+    assert (stored[trial.id].reason.code, stored[trial.id].machine.id) == (code, NANO.id)
+
+
+def test_on_a_board_the_cells_of_a_cpu_are_those_of_its_pytorch(monkeypatch):
+    paper = papers()["concurrent"]
+    monkeypatch.setenv(registry.ON, "ssh://nano")
+    there = paper.own.planned(paper, device="cpu")
+    run.refuse(there)
+    assert {(t.batch, t.processes) for t in there} == {(1, 1), (1, 2), (4, 1), (4, 2)}
+    assert {t.backend for t in paper.own.planned(paper, device="cuda")} == {"trtexec"}
+    monkeypatch.setenv(registry.ON, "")
+    assert {t.backend for t in paper.own.planned(paper, device="cpu")} == {"onnxruntime"}
 
 
 @pytest.mark.parametrize("verb", ["bench", "sweep", "optimize", "recommend"])

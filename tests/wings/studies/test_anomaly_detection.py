@@ -15,7 +15,14 @@ from edgescope.wings.video import pipeline
 from making import result
 
 PAPER = papers()["anomaly"]
-FPS = {"torch_eager": 10.0, "onnxruntime": 20.0, "openvino": 40.0, "torch_compile": 90.0, "tensorrt": 120.0}
+FPS = {
+    "torch_eager": 10.0,
+    "onnxruntime": 20.0,
+    "openvino": 40.0,
+    "torch_compile": 90.0,
+    "tensorrt": 120.0,
+    "torch_tensorrt": 110.0,
+}
 
 
 def rate_of(trial: Trial) -> float:
@@ -52,6 +59,11 @@ def test_the_plan_measures_engines_in_rounds_and_each_question_once():
     assert len(firsts) == 4 + 8 + 1 + 3
     assert {t.shapes["input"][2] for t in firsts if t.shapes} == {8, 32}
     assert all(t.batch == t.workload_options.get("views", 1) for t in trials)
+
+
+def test_the_studys_own_engine_stands_in_its_table_on_a_gpu():
+    engines = [t for t in study.planned(PAPER, device="cuda", part="engines") if not t.replicate]
+    assert ("torch_tensorrt", "fp16") in {(t.backend, t.precision) for t in engines}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

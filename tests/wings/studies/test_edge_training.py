@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from board_machines import described, ran
+from edgescope.errors import Message
 from edgescope.records import Measured, Status
 from edgescope.report import data, terminal
 from edgescope.wings.studies import beside
@@ -105,6 +106,24 @@ def test_an_empty_store_names_the_command_and_a_full_one_fills_the_page(world, c
     assert '"enough_workers"' in data.json_text(full)
     figures = [part for part in full.parts if getattr(part, "name", "") in ("parts", "epochs")]
     assert len(figures) == 2 and all(figure.draw().data for figure in figures)
+
+
+def test_a_cell_without_a_figure_says_why_and_what_nobody_tried_is_counted(world, capsys):
+    why = Message("E-ON-2", "no such mode there")
+    lost = [
+        replace(r, status=Status.UNSUPPORTED, reason=why) if r.trial.mode == "cpus=0" else r for r in world
+    ]
+    cells = {grid.place(r.trial) for r in world}
+    tried = [r for r in lost if r.trial.batch != 64]
+    terminal.show(document(PAPER, tried), limit=None)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "E-ON-2: no such mode there" in shown and "and 2 more" in shown
+    left = len(cells - {grid.place(r.trial) for r in tried})
+    assert left == 3 and f"{left} of {len(cells)} cells are not tried yet" in shown
+    again = [*lost, *(r for r in world if r.trial.mode == "cpus=0")]  # it had failed once
+    terminal.show(document(PAPER, again), limit=None)
+    shown = capsys.readouterr().out
+    assert "E-ON-2" not in shown and "not tried" not in shown
 
 
 # -- power modes and boards ----------------------------------------------------------------------------------

@@ -320,10 +320,11 @@ def read(path: Path | str, kind: str = "") -> Trace:
 REMEDIES: tuple[tuple[str, tuple[bytes, ...], tuple[str, ...]], ...] = (
     ("nsys export --type sqlite {}", (b"QDSTRM",), (".nsys-rep", ".qdrep", ".qdstrm")),
     ("ncu --import {} --csv --page raw > kernels.csv", (b"NVR\0",), (".ncu-rep", ".nsight-cuprof-report")),
+    ("nvprof -i {} --print-gpu-trace --csv 2> trace.csv", (), (".nvvp", ".nvprof")),
     (
-        "nsys profile -o report PROGRAM, then nsys export --type sqlite of it: nvprof's own output is not read",
-        (b'"Type","Time(%)"', b'"Start","Duration"', b"NVPROF"),
-        (".nvvp", ".nvprof"),
+        "nvprof --print-gpu-trace --print-api-trace --csv PROGRAM 2> trace.csv: this report of it has sums alone",
+        (b'"Type","Time(%)"', b"NVPROF"),
+        (),
     ),
     (
         "perf script -i {} -F comm,tid,pid,cpu,time,event,trace --ns > sched.txt",
