@@ -47,7 +47,7 @@ FOREIGN = (
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|scp|sort|python|python3|ssh|free|file|trtexec"
-    r"|jetson_clocks|benchmark_app|ls|ulimit|container|fuser|git|tail|iperf3|ping|nsys|ncu|perf)\b"
+    r"|jetson_clocks|benchmark_app|ls|ulimit|container|fuser|git|tail|iperf3|ping|nsys|ncu|nvprof|perf)\b"
 )
 STUDIES = tuple(f"study {name}" for name in papers())
 #: A verb with parts -> those under which a message of its wing is met.

@@ -117,7 +117,7 @@ def test_a_cell_without_a_figure_says_why_and_what_nobody_tried_is_counted(world
     tried = [r for r in lost if r.trial.batch != 64]
     terminal.show(document(PAPER, tried), limit=None)
     shown = " ".join(capsys.readouterr().out.split())
-    assert "E-ON-2: no such mode there" in shown and "and 2 more" in shown
+    assert "E-ON-2" in shown and "and 2 more" in shown
     left = len(cells - {grid.place(r.trial) for r in tried})
     assert left == 3 and f"{left} of {len(cells)} cells are not tried yet" in shown
     again = [*lost, *(r for r in world if r.trial.mode == "cpus=0")]  # it had failed once
