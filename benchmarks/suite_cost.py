@@ -65,7 +65,7 @@ def pytest(folder: Path, *words: str) -> str:
 def nodes(folder: Path) -> dict[tuple[str, str], list[str]]:
     """Return (file's name, function's name) -> the nodes of the fast set; parameters may have other names by now."""
     found: dict[tuple[str, str], list[str]] = {}
-    for line in pytest(folder, "--collect-only", "-q", "-m", FAST).splitlines():
+    for line in pytest(folder, "--collect-only", "-m", FAST).splitlines():
         if match := NODE.match(line):
             found.setdefault((match[2], match[3].partition("[")[0]), []).append(line)
     return found
@@ -76,7 +76,7 @@ def cost(folder: Path, chosen: list[str]) -> dict[str, Any]:
     listed = folder.parent / f"{folder.name}.tests"
     listed.write_text("\n".join(chosen))
     spent, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    said = pytest(folder, "-q", "-p", "no:xdist", "-p", "no:rerunfailures", f"@{listed}")
+    said = pytest(folder, "-p", "no:xdist", "-p", "no:rerunfailures", f"@{listed}")
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", said, re.M)
     return {

@@ -13,9 +13,11 @@ Every verb of the command line is one function here (`edgescope docs api`). Noth
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as of typing, whose import takes as long as all else here
 if TYPE_CHECKING:
+    from typing import Any
+
     from edgescope.errors import EdgescopeError as EdgescopeError
     from edgescope.isolate.fresh import Limits as Limits
     from edgescope.models.user.live import live as live

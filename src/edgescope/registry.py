@@ -12,13 +12,14 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
 
 from edgescope.dataclass import dataclass
 from edgescope.errors import UnavailableError, UsageError, closest_name
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from typing import Any
 
     from edgescope.backends.base import About
     from edgescope.records.trial import Place

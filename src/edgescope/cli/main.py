@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import errno
-import inspect
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from edgescope import __version__, registry
 from edgescope.commandline.parsing import WHOLE, Parser, fits
 from edgescope.errors import EdgescopeError, ExitCode, Message, UnavailableError, fitting
 from edgescope.registry import BOARD, VERBS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 EPILOG = f"""Exit codes: {"; ".join(f"{code} {code.label}" for code in ExitCode)}.
 
@@ -107,6 +109,8 @@ def _configure(sub: argparse.ArgumentParser, name: str) -> None:
     except UnavailableError as error:
         sub.description = f"{error.message.code}: {error.message.what} ({error.message.evidence})"
     else:
+        import inspect  # takes a third of the time of --help, which needs none
+
         sub.description = inspect.cleandoc(module.__doc__)
         module.configure(sub)
 

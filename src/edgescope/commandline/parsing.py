@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import inspect
+import os
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NoReturn
 
 from edgescope.errors import Message, closest_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 WHOLE: list[Callable[[], argparse.ArgumentParser]] = []
 """What makes the parser of every verb with its flags: the command's own file, which imports this one, puts it here."""
@@ -20,6 +24,8 @@ LISTED = 10
 
 def add_parts(sub: argparse.ArgumentParser, parts: Mapping[str, Any]) -> None:
     """Add the parts of a verb (`edgescope VERB PART ...`): name -> class with its text, HELP, configure and run."""
+    import inspect  # a third of what the first page of help takes to start, which has no parts
+
     found = sub.add_subparsers(dest="part", metavar="PART", required=True)
     for name, part in parts.items():
         one = found.add_parser(name, help=part.HELP, description=inspect.cleandoc(part.__doc__))
@@ -191,6 +197,9 @@ GAP = re.compile(r" {3,}(?!-)")
 class Pages(argparse.HelpFormatter):
     """Help of one width: paragraphs are filled; a pasted that is too long goes on behind a backslash."""
 
+    def __init__(self, prog: str, **how: Any) -> None:
+        super().__init__(prog, **{"width": _columns() - 2} | how)
+
     def add_usage(
         self,
         usage: str | None,
@@ -221,6 +230,16 @@ class Pages(argparse.HelpFormatter):
         """Return the description: its paragraphs filled, its commands one below the other."""
         blocks = re.split(r"\n\s*\n", textwrap.dedent(text).strip())
         return "\n\n".join(_block(block, width, indent) for block in blocks)
+
+
+def _columns() -> int:
+    """Return the terminal's width; what argparse asks for it loads three compressors first."""
+    if (told := os.environ.get("COLUMNS", "")).isdecimal() and int(told):
+        return int(told)
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
+    except (AttributeError, ValueError, OSError):
+        return 80
 
 
 def _block(block: str, width: int, indent: str) -> str:
