@@ -5,7 +5,9 @@
 
 One process holds the model twice, with one thread each: in edgescope's workload, as the load generator drives it, and
 in a pipeline that a loop of four lines drives. They answer requests of the same lengths in turns, each pair in random
-order. The ratio of the tokens per second has an interval over the pairs; it must reach 0.99.
+order. The ratio of the tokens per second has an interval over the pairs; it must reach 0.99, and the interval must be
+narrow enough to tell (5 %). On a machine that others use it is not; there the ratio of the CPU seconds a token, which
+other programs hardly change, stands beside it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from edgescope.models import zoo
 from edgescope.records import Trial
 from edgescope.stats.pairs import paired_log_ratio
 
-PROMPT, OUTPUT, THREADS, LEAST = 32, 32, 1, 0.99
+PROMPT, OUTPUT, THREADS, LEAST, WIDEST = 32, 32, 1, 0.99, 1.05
 Turn = Callable[[int], None]
 
 
@@ -77,11 +79,17 @@ def bare(model: str) -> Turn:
     return turn
 
 
-def rate(turn: Turn, number: int) -> float:
-    """Return the tokens per second of one request."""
-    start = time.perf_counter()
+def rate(turn: Turn, number: int) -> tuple[float, float]:
+    """Return the tokens per second of one request, and per second of CPU time."""
+    start, used = time.perf_counter(), time.process_time()
     turn(number)
-    return OUTPUT / (time.perf_counter() - start)
+    return OUTPUT / (time.perf_counter() - start), OUTPUT / (time.process_time() - used)
+
+
+def said(mine: list[tuple[float, float]], theirs: list[tuple[float, float]], which: int) -> dict[str, float]:
+    """Return edgescope's rate over the bare loop's, with its interval."""
+    ratio = paired_log_ratio([r[which] for r in mine], [r[which] for r in theirs])
+    return {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "pairs": ratio.n}
 
 
 def main(argv: list[str]) -> int:
@@ -93,25 +101,27 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--no-publish", action="store_true")
     args = parser.parse_args(argv)
-    rng, rates = random.Random(0), ([], [])  # type: tuple[random.Random, tuple[list[float], list[float]]]
+    rng = random.Random(0)
+    rates: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
     with through_edgescope(args.model) as mine:
         arms = (mine, bare(args.model))
         for number in range(-1, args.pairs):
             for side in rng.sample((0, 1), 2):
                 found = rate(arms[side], number + 2)
                 rates[side].extend([found] if number >= 0 else [])  # the first of each warms up
-            print(number, *(f"{r[-1]:.2f}" for r in rates if r), flush=True)
-    ratio = paired_log_ratio(*rates)
+            print(number, *(r[-1] for r in rates if r), flush=True)
+    ratio, cpu = (said(*rates, which) for which in (0, 1))
     figures = {
         "model": args.model,
         "prompt_tokens": PROMPT,
         "output_tokens": OUTPUT,
         "threads": THREADS,
-        "tokens_per_s": {"edgescope": rates[0], "bare": rates[1]},
-        "ratio": {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "pairs": ratio.n},
+        "tokens_per_s_and_per_cpu_s": {"edgescope": rates[0], "bare": rates[1]},
+        "ratio": ratio,
+        "ratio_of_cpu_time": cpu,
     }
-    met = ratio.value >= LEAST
-    print(figures["ratio"])
+    met = ratio["value"] >= LEAST and ratio["hi"] / ratio["lo"] <= WIDEST
+    print(ratio, cpu)
     if not args.no_publish:
         facts.publish("generation_parity", figures, met=met)
     return 0 if met else 1
