@@ -248,6 +248,18 @@ PLACES = Family(
 )
 """Where a trial's heavy operators compute: what `device` may be."""
 EITHER = ("cpu", "cuda")
+GENERATION = "edgescope.wings.generation"
+GENAI = (
+    "pip install 'edgescope[generate]'",
+    "OpenVINO GenAI: language models from .gguf files",
+    ("cpu", "intel_gpu", "intel_npu"),
+)
+DECODER = (
+    "pip install 'edgescope[torch,generate]'",
+    "language models from .gguf files in plain PyTorch",
+    EITHER,
+)
+LLAMA_BENCH = ("build llama.cpp: llama-bench in PATH", "llama.cpp's benchmark, which owns its loop", EITHER)
 #: Extra of pyproject.toml -> the modules that it installs.
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "torch": ("torch", "torchvision", "timm", "safetensors", "cloudpickle", "PIL"),
@@ -363,28 +375,23 @@ BACKENDS = Family(
             "LiteRT (TensorFlow Lite) with XNNPACK",
             about="edgescope.wings.litert:AboutLiteRt",
         ),
-        "openai": Entry(
-            "edgescope.wings.generation.openai:OpenAi",
-            summary=OPENAI,
-            devices=("server", *EITHER),
-            about="edgescope.wings.generation.about:AboutOpenAi",
-        ),
-        "openvino_genai": Entry(
-            "edgescope.wings.generation.openvino_genai:OpenVinoGenAi",
-            "pip install 'edgescope[generate]'",
-            "OpenVINO GenAI: language models from .gguf files",
-            ("cpu", "intel_gpu", "intel_npu"),
-            engine="openvino",
-            about="edgescope.wings.generation.about:AboutGenAi",
-        ),
-        "torch_decoder": Entry(
-            "edgescope.wings.generation.torch_decoder:TorchDecoder",
-            "pip install 'edgescope[torch,generate]'",
-            "language models from .gguf files in plain PyTorch",
-            EITHER,
-            engine="torch",
-            about="edgescope.wings.generation.about:AboutDecoder",
-        ),
+        **{
+            name: Entry(
+                f"{GENERATION}.{name}:{kind}",
+                fix,
+                summary,
+                devices,
+                engine,
+                f"{GENERATION}.about:About{about}",
+                driver=driver,
+            )
+            for name, kind, (fix, summary, devices), engine, about, driver in (
+                ("openai", "OpenAi", ("", OPENAI, ("server", *EITHER)), "", "OpenAi", "edgescope"),
+                ("openvino_genai", "OpenVinoGenAi", GENAI, "openvino", "GenAi", "edgescope"),
+                ("torch_decoder", "TorchDecoder", DECODER, "torch", "Decoder", "edgescope"),
+                ("llama_bench", "LlamaBench", LLAMA_BENCH, "", "LlamaBench", "external"),
+            )
+        },
     },
     check=lambda found: found.about and need(found.about, found.about, found.fix),
 )

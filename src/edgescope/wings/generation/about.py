@@ -35,6 +35,14 @@ class AboutDecoder(About):
     PACKAGES: ClassVar[Sequence[str]] = ("torch", "gguf")
 
 
+class AboutLlamaBench(About):
+    """llama_bench: a program, which computes with the file as it is."""
+
+    PRECISIONS: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(("cpu", "cuda"), ("as_is",))
+    READS: ClassVar[frozenset[str]] = frozenset({"gguf"})
+    BUILDS: ClassVar[bool] = False
+
+
 SERVER = Place("server", "server", unseen_by=SCOPES)
 """Where a server computes: which machine that is, and what on it, is not known from its interface.
 

@@ -109,7 +109,7 @@ class Figures:
         spent = sum(a.last_ns - a.first_ns for a in self.answers) * 1e-9
         if not later or not spent:
             return ONE_TOKEN if self.answers else NONE
-        return _rate(later / spent, self.paces, "tokens/s", later)
+        return rate(later / spent, self.paces, "tokens/s", later)
 
     @cached_property
     def paces(self) -> NDArray[np.float64]:
@@ -139,7 +139,7 @@ class Figures:
         spent = np.array([a.first_ns - a.issued_ns for a in self.answers]) * 1e-9
         fresh = np.array([a.got.prompt_tokens - (a.got.cached_tokens or 0) for a in self.answers])
         each = spent / np.maximum(fresh, 1) * fresh.mean()
-        return _rate(float(fresh.sum() / spent.sum()), each, "tokens/s", len(spent))
+        return rate(float(fresh.sum() / spent.sum()), each, "tokens/s", len(spent))
 
     def output(self) -> Field:
         """Return the tokens of all answers over the seconds of the window; its interval is that of the throughput."""
@@ -192,7 +192,7 @@ def _keeps(answer: Answer, due_ns: int, limits: Limits) -> bool:
     return in_time and not (limits.itl_s and answer.itl_s > limits.itl_s)
 
 
-def _rate(value: float, each_s: NDArray[np.float64], unit: str, n: int) -> Field:
+def rate(value: float, each_s: NDArray[np.float64], unit: str, n: int) -> Field:
     """Return a rate with the inverted interval of the seconds of each of what it counts.
 
     No interval where the samples do not allow one, or where the machine ran at several speeds and changed too rarely.

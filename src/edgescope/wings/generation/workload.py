@@ -12,10 +12,11 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from edgescope import registry
-from edgescope.backends.base import Artifact, spec_of
+from edgescope.backends.base import Artifact, SelfDriven, spec_of
 from edgescope.errors import Message, UnsupportedError
 from edgescope.models.base import Model
 from edgescope.options import Option, read
@@ -38,7 +39,7 @@ from edgescope.wings.generation.memory import Room
 from edgescope.wings.generation.prompts import TOKENS_A_WORD, Prompts
 from edgescope.wings.generation.review import Review
 from edgescope.wings.generation.warming import warm
-from edgescope.workloads.base import OpenWorkload, Parts, SampleOutput
+from edgescope.workloads.base import OpenWorkload, Parts, Program, SampleOutput
 from edgescope.workloads.blocking import Failures, Pool, Unit, blocking
 from edgescope.workloads.inference import described
 
@@ -96,6 +97,20 @@ class Generation:
         lengths.of(read(NAME, trial.workload_options, self.OPTIONS))
         self.check(trial)
         return parts.backend(trial.backend).prepare(parts.model(trial), spec_of(trial), parts.folder)
+
+    def program(self, trial: Trial, parts: Parts) -> Program | None:
+        """Return llama-bench, which owns its loop; None of an engine that edgescope asks."""
+        backend = parts.backend(trial.backend)
+        if not isinstance(backend, SelfDriven):
+            return None
+        artifact, owner = self._artifact(trial, parts), backend
+        unjudged = replace(correctness.UNJUDGED, evidence=f"{trial.backend} shows no answers")
+        return Program(
+            model=artifact.model.info,
+            drive=lambda: owner.drive(artifact, trial),
+            verify=lambda driven, machine: unjudged,
+            artifact=described(artifact),
+        )
 
     @contextmanager
     def open(self, trial: Trial, parts: Parts) -> Iterator[OpenWorkload]:
