@@ -10,6 +10,7 @@ from edgescope.records import Place, Trial
 from edgescope.registry import PLACES, Entry, Family, place
 
 
+@pytest.mark.wings
 def test_each_built_in_place_is_called_as_the_registry_calls_it():
     assert [place(name).name for name in PLACES] == list(PLACES)
     assert {name for name in PLACES if place(name).is_host} == {"cpu"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from edgescope.analysis.run.energy_window import SCOPES
 from edgescope.backends.base import About
 from edgescope.records import Place
 
@@ -43,7 +42,9 @@ class AboutLlamaBench(About):
     BUILDS: ClassVar[bool] = False
 
 
-SERVER = Place("server", "server", unseen_by=SCOPES)
+EVERY_SCOPE = ("wall", "carrier", "module", "sum_of_rails", "gpu_board", "cpu_package", "rail")
+"""analysis.run.energy_window.SCOPES, which needs NumPy."""
+SERVER = Place("server", "server", unseen_by=EVERY_SCOPE)
 """Where a server computes: which machine that is, and what on it, is not known from its interface.
 
 No meter of this machine can be said to see it; `--device cpu` or `cuda` says so of a server that runs here.
