@@ -99,8 +99,6 @@ QUICK = ("anomaly", "ladder")
     ("study", "code"),
     [
         *((name, "E-ON-10") for name in QUICK),
-        pytest.param("concurrent", "E-ON-3", marks=pytest.mark.slow),
-        pytest.param("training --models lenet5", "E-ON-3", marks=pytest.mark.slow),
         pytest.param("nano_table --models mobilenet_v2", "E-TRY-2", marks=pytest.mark.slow),
     ],
 )
