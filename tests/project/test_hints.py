@@ -28,6 +28,7 @@ ROOT = Path(edgescope.__file__).parent
 FOREIGN = (
     *(
         "wings/tensorrt/trtexec/program",
+        "wings/generation/llama_bench",
         "devices/",
         "wings/doctor/",
         "wings/jetson/",

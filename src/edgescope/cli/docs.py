@@ -33,7 +33,7 @@ SCHEMA = "schema"
 """The name of the page that is generated from the records."""
 SECTIONS = ("tutorial", "how-to", REFERENCE := "reference", "explanation", "decisions")
 """The folders of the pages, in the order in which they are listed; a page in no folder belongs to the reference."""
-LESSONS = ("first-number", "choose-a-variant", "my-model", "a-camera", "a-board")
+LESSONS = ("first-number", "choose-a-variant", "my-model", "a-camera", "a-board", "language-model")
 """The pages of the tutorial, each built on those before it."""
 MESSAGES = "messages"
 """The name of the page that has a heading for each code; tests/catalogue.py writes it."""
