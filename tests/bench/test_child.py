@@ -18,6 +18,7 @@ from edgescope.tracing import FOLDER
 NULL = Trial(model="null", backend="null")
 
 
+@pytest.mark.process  # git, for the machine's description
 @pytest.mark.parametrize(("verb", "seldom"), [("prepare", True), ("run", False), ("look", False)])
 def test_only_a_process_that_builds_collects_garbage_seldom_once_it_has_imported(
     tmp_path, monkeypatch, verb, seldom

@@ -102,6 +102,7 @@ def test_a_baseline_that_failed_is_refused():
     assert code_of(judged, Rounds(1.0, ends=lambda number: (Status.WRONG_OUTPUT, Status.OK))) == "E-JUDGE-2"
 
 
+@pytest.mark.process  # git, for the machine's description
 def test_a_baseline_whose_answers_are_wrong_is_refused_though_it_was_timed(stored):
     store, add = stored
     add("null", [0.01] * 3)
@@ -156,6 +157,7 @@ def run(store, *words):
     return main(["gate", "--store", str(store.root), *words])
 
 
+@pytest.mark.process  # git, for the machine's description
 def test_stored_cells_are_judged_and_the_exit_code_says_how(stored, tmp_path, capsys):
     store, add = stored
     old, same, slow = (
@@ -177,6 +179,7 @@ def test_stored_cells_are_judged_and_the_exit_code_says_how(stored, tmp_path, ca
     assert page.startswith("# FAIL") and "| latency=5% | FAIL |" in page
 
 
+@pytest.mark.process  # git, for the machine's description
 def test_one_cell_is_judged_by_its_own_figures(stored):
     store, add = stored
     name = add("null", [0.010, 0.0101, 0.0099])
@@ -185,6 +188,7 @@ def test_one_cell_is_judged_by_its_own_figures(stored):
     assert run(store, name, "--constraint", "memory<=2GB") == 7
 
 
+@pytest.mark.process  # git, for the machine's description
 def test_another_setting_is_no_baseline(stored):
     store, add = stored
     old, new = add("null", [0.01] * 3), add("nulls", [0.01] * 3, batch=2)

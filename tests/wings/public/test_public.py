@@ -87,6 +87,7 @@ def test_files_and_pinned_names_are_known_by_their_model(model):
     assert {row.number.name for row in public([of(Trial(model=model))]).rows} == {"resnet50"}
 
 
+@pytest.mark.process  # git, for the machine's description
 def test_the_command_lists_and_compares(tmp_path, capsys):
     assert main(["public", "--system", "orin_nano", "--json", "--store", str(tmp_path)]) == 0
     rows = json.loads(capsys.readouterr().out)["figures"]

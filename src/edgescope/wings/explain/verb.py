@@ -77,7 +77,7 @@ def _missing(case: Case) -> Iterator[str]:
     if (
         not case.of("batch")
         and case.made_of == "phases"
-        and case.trial.workload == "inference"
+        and case.trial.workload == Trial.workload  # whose queries a batch joins
         and not case.open_loop
     ):
         yield f"another batch, which tells calls from arithmetic: --batch {case.trial.batch * 4}"

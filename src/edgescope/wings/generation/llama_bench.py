@@ -74,7 +74,7 @@ class LlamaBench(AboutLlamaBench):
         """Run its tests, each as long as the trial says; UsageError for what it cannot do."""
         for wrong, what, fix in (
             (trial.processes > 1 or trial.in_flight > 1, "runs one prompt at a time", "--in-flight 1"),
-            (trial.scenario != "single_stream", "offers no load", "--scenario single_stream"),
+            (trial.scenario != Trial.scenario, "offers no load", "--scenario single_stream"),
         ):
             if wrong:
                 raise UsageError("E-GEN-21", f"llama-bench {what}", effect="Nothing was measured", fix=fix)
