@@ -40,7 +40,7 @@ from polygraphy.comparator import (
 from polygraphy.logger import G_LOGGER
 
 from edgescope import bench, cache, registry
-from edgescope.analysis.run.summary import Gap, curve
+from edgescope.analysis.run.summary import Gap, idle_gap_curve
 from edgescope.backends.base import Spec
 from edgescope.bench import here, present
 from edgescope.bench.alternation import ORDER
@@ -567,7 +567,7 @@ def idle_gap() -> None:
         print(f"process {replicate + 1} of {PROCESSES}: {result.status.value}", file=sys.stderr, flush=True)
         results.append(result)
     good = [r for r in results if r.queries is not None and r.window is not None]
-    curves = [[idle_value(gap) for gap in curve(r.queries, r.window)] for r in good]
+    curves = [[idle_value(gap) for gap in idle_gap_curve(r.queries, r.window)] for r in good]
     figures = {
         "model": model,
         "backend": backend,
