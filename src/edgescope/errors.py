@@ -20,9 +20,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import IntEnum
-
-from edgescope.dataclass import dataclass
 
 
 class ExitCode(IntEnum):

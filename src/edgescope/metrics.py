@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from edgescope import registry
-from edgescope.dataclass import dataclass
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Result, Trust, Verdict
 from edgescope.registry import REPLAYED

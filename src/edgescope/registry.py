@@ -12,8 +12,8 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
-from edgescope.dataclass import dataclass
 from edgescope.errors import UnavailableError, UsageError, closest_name
 
 TYPE_CHECKING = False

@@ -268,7 +268,7 @@ def test_a_simplified_file_that_is_no_better_or_wrong_is_not_kept(tmp_path, monk
     slimmer = types.ModuleType("onnxslim")
     slimmer.slim = change
     monkeypatch.setitem(sys.modules, "onnxslim", slimmer)
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1")
+    monkeypatch.setattr(cache, "versions", lambda names: dict.fromkeys(names, "1"))
     path = onnx_export.onnx_file(info(), SPECS, Small, tmp_path, opset=13)
     assert said in cache.notes(path)["simplified"]
     assert cache.whole(path)

@@ -106,7 +106,7 @@ def test_the_rows_that_count_are_those_of_the_turns(found):
 def test_a_side_that_fails_says_so_and_the_other_is_not_stored(tmp_path):
     cells = ExperimentRunner(Store(tmp_path), Limits(), Isolated(), bench.here())
     broken = replace(SLOW, model="hostile_models:segfaults", backend="torch_eager", options={})
-    cells.builds._built.add(needed(broken))  # as if it had been built
+    cells.builds.pace.builds[needed(broken)] = 1.0  # as if it had been built
     first, second = cells.run_pair(SLOW, broken, alternation.CONFIRMING)
     assert second.status is Status.CRASHED and first.status is Status.CANCELLED
     assert "SIGSEGV" in str(second.reason)

@@ -22,7 +22,7 @@ WING_PLOT = re.compile(r"edgescope\.wings\.\w+\.plot")
 NAMED = re.compile(r"edgescope(?:\.\w+)+(?=:\w|$)")
 FAMILIES = ("devices", "models", "backends", "workloads", "telemetry", "tracing", "scenarios", "modes")
 READING = ("analysis", "report", "plots", "store", "codec")
-LEAVES = ("dataclass", "errors", "records", "stats", "registry", "clock")
+LEAVES = ("errors", "records", "stats", "registry", "clock")
 #: Composes families: nothing else may import two implementations.
 COMPOSERS = ("bench", "gate")
 #: module -> what else it imports of a family, where a reason stands beside it.
@@ -177,7 +177,6 @@ def test_6_analysis_never_plots_and_plots_never_compute():
 #: Every package from the ground up; docs/explanation/architecture.md groups them.
 ORDER = (
     *(
-        "dataclass",
         "errors",
         "clock",
         "cores",
@@ -248,7 +247,7 @@ def test_7_there_is_no_import_cycle():
 
 
 def test_the_root_holds_the_ground_and_what_fills_one_file():
-    assert len(list(ROOT.glob("*.py"))) <= 15
+    assert len(list(ROOT.glob("*.py"))) <= 14
 
 
 def test_try_around_imports_only_in_the_compatibility_module():

@@ -9,11 +9,10 @@ ruled out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 
 from edgescope import units
-from edgescope.dataclass import dataclass
 from edgescope.records import Absent, Field, Json, Measured, Result
 
 UNKNOWN = "unknown"

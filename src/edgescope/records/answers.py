@@ -9,9 +9,9 @@ import importlib
 import importlib.util
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from edgescope.dataclass import dataclass
 from edgescope.errors import UnavailableError
 
 FRAMES = ("pandas", "polars")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
-from edgescope.dataclass import dataclass
 from edgescope.errors import Message, UnsupportedError, UsageError, closest_name
 from edgescope.records.answers import Absent, Answer, Field, Json, Measured, digest, figure_text, frame, plain
 from edgescope.records.rows import Idle, Queries, Readings, Spans, Window

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from edgescope.dataclass import dataclass
 from edgescope.errors import Message
 from edgescope.records.answers import Json
 from edgescope.records.lazy import NDArray, np

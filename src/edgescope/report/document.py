@@ -27,12 +27,11 @@ suffix, `render.json.text(document)` returns JSON.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgescope import units
-from edgescope.dataclass import dataclass
 from edgescope.errors import Message
 from edgescope.records import Field, Measured, Trust
 

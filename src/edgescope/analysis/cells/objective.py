@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
 from edgescope import metrics, registry
-from edgescope.dataclass import dataclass
 from edgescope.errors import UsageError, closest_name, flagged, known_names, near_names
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Field, Measured

@@ -11,7 +11,7 @@ activity to its last; what was busy then is not explained by a trace, only named
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -43,7 +43,6 @@ from edgescope.analysis.kernels.gpu_time import (
 )
 from edgescope.analysis.kernels.inferences import Budget, Inferences, budget, inferences
 from edgescope.analysis.kernels.rows import Cover, Rows, different
-from edgescope.dataclass import dataclass
 from edgescope.errors import Message
 from edgescope.records import (
     SPAN_KINDS,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.kernels.inferences import Inferences
 from edgescope.analysis.kernels.rows import ON_GPU, Cover, Distribution, Rows, different, lanes
-from edgescope.dataclass import dataclass
 from edgescope.records import SPAN_KINDS
 
 #: A table from correlation to row is made if ids are at most this many times as large as there are rows.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.analysis.kernels.rows import Cover, Distribution, Rows, different, lanes
-from edgescope.dataclass import dataclass
 from edgescope.errors import UsageError, closest_name
 from edgescope.records import CLOCK_MARK, SPAN_KINDS
 

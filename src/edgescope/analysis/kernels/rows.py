@@ -7,13 +7,13 @@ that the sets are the right ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.dataclass import dataclass
 from edgescope.records import SPAN_KINDS, Absent, Field, Measured, Spans
 
 Times = NDArray[np.int64]

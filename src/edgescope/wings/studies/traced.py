@@ -8,7 +8,7 @@ conclusion, the cell has no kernel-level figure, and says so. Of several traced 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from edgescope.analysis.cells.concurrency import Cell, key
 from edgescope.analysis.kernels.account import Account, account, conclusive, perturbation, trace_of
 from edgescope.analysis.kernels.inferences import Budget
 from edgescope.analysis.run.usage import of_gpu
-from edgescope.dataclass import dataclass
 from edgescope.records import Absent, Field, Measured, Result, Trial
 from edgescope.stats.intervals import quantile_interval
 

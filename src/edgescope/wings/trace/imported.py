@@ -16,12 +16,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from edgescope import registry
-from edgescope.dataclass import dataclass
 from edgescope.errors import Message, UsageError
 from edgescope.records import SPAN_KINDS, Spans, Trace
 from edgescope.records.lazy import NDArray, np

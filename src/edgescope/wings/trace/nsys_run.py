@@ -18,8 +18,8 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from edgescope.dataclass import dataclass
 from edgescope.errors import Message, UnavailableError
 
 BASE = ("-t", "cuda,nvtx", "-s", "none", "--force-overwrite=true")

@@ -9,13 +9,12 @@ import importlib
 import importlib.util
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from edgescope import registry
 from edgescope.analysis.kernels.account import Account, account, trace_of
 from edgescope.bench.layers import of_operators
-from edgescope.dataclass import dataclass
 from edgescope.errors import Message
 from edgescope.models import zoo
 from edgescope.records import Result, Status, Trial

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.kernels.account import LEAST, Account, account, conclusive, perturbation
 from edgescope.analysis.kernels.inferences import Budget
-from edgescope.dataclass import dataclass
 from edgescope.errors import Message
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result, Trace, Trial, Trust, Verdict
 from edgescope.registry import REINSTALL, need

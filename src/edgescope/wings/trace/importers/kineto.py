@@ -16,6 +16,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -23,7 +24,6 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.dataclass import dataclass
 from edgescope.records import SPAN_DTYPES, SPAN_KINDS, Trace
 from edgescope.wings.trace.imported import (
     ImportedFile,

@@ -12,7 +12,7 @@ import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.analysis.kernels.rows import different
-from edgescope.dataclass import dataclass
 from edgescope.records import SPAN_KINDS, Channel, Readings, Trace
 from edgescope.wings.trace.imported import (
     ImportedFile,
