@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: venv demo docs test test-unit unit-1 unit-2 test-page test-core test-all test-gpu test-rtx tests tests-all lint types check dist changelog clean
+.PHONY: venv demo docs test test-unit unit-1 unit-2 unit-3 test-page test-core test-all test-gpu test-rtx tests tests-all lint types check dist changelog clean
 
 venv: $(VENV)/.ok
 
@@ -67,18 +67,18 @@ tests tests-all: $(VENV)/.compiled
 
 # What to run while you write: no test that starts a process, runs a real network or codec, takes long or must be alone.
 # A process is denied to the rest. tests/field and tests/project ask of the whole: files of other programs through the
-# command line, pages, scripts. Two processes share the files and know nothing of each other, which costs least
-# (tests/parting.py); each prints when it is through. Their files are parted by the seconds that each took the last time,
+# command line, pages, scripts. Three processes share the files and two cores, so that one works while
+# another waits, and know nothing of each other (tests/parting.py); each prints when it is through. Their files are parted by the seconds that each took the last time,
 # and plug-ins of pytest that no test uses stay out: each is asked a dozen times about each test.
 SPENT := .pytest_cache/spent
 BARE := $(addprefix -p no:,anyio legacypath doctest junitxml stepwise pastebin setuponly setupplan xdist rerunfailures)
 UNIT := not process and not network and not codec and not slow and not alone and not gpu and not jetson and not page
 test-unit: $(VENV)/.compiled
 	$(BIN)/python tests/parting.py $(SPENT)
-	$(MAKE) --no-print-directory --keep-going --output-sync=target --jobs 2 unit-1 unit-2
+	$(MAKE) --no-print-directory --keep-going --output-sync=target --jobs 3 unit-1 unit-2 unit-3
 
-unit-1 unit-2:
-	$(BIN)/python -m pytest --part $(@:unit-%=%)/2 --spent=$(SPENT) $(BARE) -o cache_dir=.pytest_cache/$@ \
+unit-1 unit-2 unit-3:
+	$(BIN)/python -m pytest --part $(@:unit-%=%)/3 --spent=$(SPENT) $(BARE) -o cache_dir=.pytest_cache/$@ \
 		--ignore=tests/field --ignore=tests/project -m "$(UNIT)"
 
 # Several workers would compile the same files at the same time, a minute each: one reads all tests before them, once.
