@@ -67,9 +67,10 @@ tests tests-all: $(VENV)/.compiled
 
 # What to run while you write: no test that starts a process, runs a real network or codec, takes long or must be alone.
 # A process is denied to the rest. tests/field and tests/project ask of the whole: files of other programs through the
-# command line, pages, scripts. Three processes share the files and two cores, so that one works while
-# another waits, and know nothing of each other (tests/parting.py); each prints when it is through. Their files are parted by the seconds that each took the last time,
-# and plug-ins of pytest that no test uses stay out: each is asked a dozen times about each test.
+# command line, pages, scripts. Three processes share the files and two cores, so that one works while another waits, and
+# know nothing of each other (tests/parting.py); each prints when it is through. Their files are parted by the seconds
+# that each took the last time, and plug-ins of pytest that no test uses stay out: each is asked a dozen times about each
+# test.
 SPENT := .pytest_cache/spent
 BARE := $(addprefix -p no:,anyio legacypath doctest junitxml stepwise pastebin setuponly setupplan xdist rerunfailures)
 UNIT := not process and not network and not codec and not slow and not alone and not gpu and not jetson and not page

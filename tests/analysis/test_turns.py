@@ -430,7 +430,7 @@ def test_what_is_not_shown_to_be_faster_is_not_marked_the_pick(about, chip):
     assert chip in marks and not {"pick", "nearest"} - {chip} & marks
 
 
-@pytest.mark.parametrize("ending", [".md", ".html"])
+@pytest.mark.parametrize("ending", [".md", pytest.param(".html", marks=pytest.mark.slow)])
 def test_a_report_names_what_was_not_tried(tmp_path, ending):
     found = answered(
         of_a_model(4.0, 4.01, 4.02), FASTEST, unreached([Trial(model="m", backend="openvino")], 90.0)

@@ -238,7 +238,7 @@ def test_the_offset_is_told_with_its_uncertainty(tmp_path):
     assert a.explained > 0.95 and not a.drifts
 
 
-@pytest.mark.parametrize("hz", [1.0, 2.0, 10.0, 50.0])
+@pytest.mark.parametrize("hz", [1.0, 2.0, 10.0, pytest.param(50.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("ramp_s", [0.0, 1.0, 2.0, 3.0])
 def test_a_load_that_ramps_is_within_the_uncertainty_and_a_step_has_a_small_one(tmp_path, hz, ramp_s):
     def shape(t):

@@ -129,7 +129,11 @@ def test_the_build_of_nvidias_pytorch_ends_where_a_package_has_replaced_it():
 # -- what is installed ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", WHOLE, ids=lambda p: p.suffix[1:])
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=[pytest.mark.slow] * bool(i)) for i, p in enumerate(WHOLE)],
+    ids=[p.suffix[1:] for p in WHOLE],
+)
 def test_a_wheel_is_built_from_what_is_copied(path, tmp_path):
     names = zipfile.ZipFile(images.wheel(path, tmp_path)).namelist()
     assert {"edgescope/cli/main.py", "edgescope/messages.toml", "edgescope/docs/messages.md"} <= set(names)

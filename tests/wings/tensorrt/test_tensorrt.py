@@ -277,7 +277,7 @@ def test_enqueue_is_the_compute_call_alone(board, network, monkeypatch):
 
     def slow(wrapped):
         def call(*arguments):
-            time.sleep(0.05)
+            time.sleep(0.03)
             return wrapped(*arguments)
 
         return call
@@ -285,9 +285,9 @@ def test_enqueue_is_the_compute_call_alone(board, network, monkeypatch):
     monkeypatch.setattr(lane.cuda, "to_device", slow(lane.cuda.to_device))
     monkeypatch.setattr(lane.cuda, "to_host", slow(lane.cuda.to_host))
     monkeypatch.setattr(lane.cuda, "record", slow(lane.cuda.record))
-    assert session.phases(inputs()).enqueue_ns < 40_000_000
+    assert session.phases(inputs()).enqueue_ns < 25_000_000
     monkeypatch.setattr(lane.io, "enqueue", slow(lane.io.enqueue))
-    assert session.phases(inputs()).enqueue_ns >= 50_000_000
+    assert session.phases(inputs()).enqueue_ns >= 30_000_000
     session.close()
 
 
