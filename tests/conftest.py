@@ -26,7 +26,7 @@ from reruns import Reruns
 
 HERE = Path(__file__).parent
 WINGS = (HERE.parent / "src/edgescope/wings").exists()
-ALONE = ("telemetry", "scenarios", "modes/test_in_trials.py")
+ALONE = ("telemetry", "scenarios", "modes/test_in_trials.py", "project/test_boards_whole.py")
 """Folders and files whose tests measure time, or take memory or cores from whatever runs beside them."""
 
 NETWORKS = {"trained", "untrained", "trained_truth", "untrained_truth", "artifacts"}
